@@ -1,0 +1,140 @@
+# Sandbox for nginx: the front door.  `make help` lists the targets.
+#
+# NGX_SRC=DIR   headers of another nginx (default: Debian's nginx-dev)
+# BUILD=DIR     where everything is built (default: build)
+
+SHELL    := /bin/bash
+BUILD    ?= build
+NGX_SRC  ?= /usr/share/nginx/src
+CACHE    ?= /var/cache/sandbox
+CC       ?= gcc
+
+# of `make run`, `make demo`
+
+PORT     ?= 8080
+STATE    ?= run
+CONF     ?=
+BACKEND  ?= local
+
+override BUILD := $(abspath $(BUILD))
+
+OBJS     := $(BUILD)/nginx
+MODULE   := $(BUILD)/ngx_http_sandbox_module.so
+
+WARN     := -Wall -Wextra -Werror -Wno-unused-parameter
+OPT      ?= -O2 -g
+HARDEN   := -fstack-protector-strong -D_FORTIFY_SOURCE=2
+CFLAGS   := -std=gnu11 $(OPT) $(WARN) $(HARDEN) -Isrc/wire -Isrc/jose -MMD -MP
+LDFLAGS  := -Wl,-z,relro -Wl,-z,now
+
+CC_OPT   ?= -g -O2 -fPIC -Wno-error=deprecated-declarations
+LD_OPT   ?= -Wl,-z,relro -Wl,-z,now -fPIC
+
+WIRE     := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/wire/*.c))
+JOSE     := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/jose/*.c))
+AGENT    := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/agent/*.c))
+RUNNER   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/runner/*.c))
+CTL      := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/ctl/*.c))
+
+
+all: build-deps $(MODULE) $(BUILD)/sandbox-runner $(BUILD)/sandbox-agent \
+     $(BUILD)/sandboxctl
+
+help:
+	@sed -n 's/^#: //p' Makefile
+
+#: make          module, runner, agent, sandboxctl into build/
+#: make deps     root: install the Debian packages that are missing
+#: make base     root: the base image, once for each recipe
+#: make demo     root: all of it, then the spreadsheet job over HTTP
+#: make run      root: gateway and runner on 127.0.0.1:PORT, Ctrl-C ends both
+#: make test     root: all suites
+#: make check    style, analyzers, unit tests; no root
+#: make bench    root: latency as ratios against a floor
+#: make clean    remove build/
+
+
+build-deps:
+	@tools/deps --check build
+
+$(BUILD)/sandbox-agent: $(AGENT) $(WIRE)
+	@$(CC) -static $(LDFLAGS) -o $@ $^
+	@echo "built $(@F)"
+
+$(BUILD)/sandbox-runner: $(RUNNER) $(WIRE)
+	@$(CC) $(LDFLAGS) -o $@ $^ -ljansson -lpthread
+	@echo "built $(@F)"
+
+$(BUILD)/sandboxctl: $(CTL) $(JOSE) $(WIRE)
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcurl -ljansson -ljwt -lcrypto
+	@echo "built $(@F)"
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS) -c -o $@ $<
+
+-include $(WIRE:.o=.d) $(JOSE:.o=.d) $(AGENT:.o=.d) $(RUNNER:.o=.d) $(CTL:.o=.d)
+
+
+# A changed config, another nginx-dev or other flags force a new configure.
+
+STAMP    := $(OBJS)/.stamp-$(shell (cat config $(NGX_SRC)/conf_flags \
+              $(NGX_SRC)/src/core/nginx.h; echo '$(CC_OPT) $(LD_OPT)') \
+              2>/dev/null | sha256sum | cut -c1-12)
+
+$(MODULE): $(STAMP) FORCE
+	+@$(MAKE) -s -f $(OBJS)/Makefile -C $(NGX_SRC) modules \
+	    > $(OBJS)/make.log 2>&1 \
+	    || { cat $(OBJS)/make.log; exit 1; }
+	@cmp -s $(OBJS)/$(@F) $@ \
+	    || { cp $(OBJS)/$(@F) $@.new && mv $@.new $@ && echo "built $(@F)"; }
+
+$(STAMP):
+	@rm -rf $(OBJS) && mkdir -p $(OBJS)
+	@echo "configuring the module for nginx (once)"
+	@cd $(NGX_SRC) && . ./conf_flags && ./configure \
+	    --with-cc-opt='$(CC_OPT)' --with-ld-opt='$(LD_OPT)' \
+	    "$${NGX_CONF_FLAGS[@]}" --add-dynamic-module=$(CURDIR) \
+	    --builddir=$(OBJS) > $(OBJS)/configure.log 2>&1 \
+	    || { tail -5 $(OBJS)/configure.log; exit 1; }
+	@touch $@
+
+
+deps:
+	@tools/deps --install all
+
+run-deps:
+	@tools/deps --install run
+
+base: run-deps
+	@base/build --cache $(CACHE) > /dev/null
+
+demo: run-deps
+	@$(MAKE) --no-print-directory all base
+	@BUILD=$(BUILD) CACHE=$(CACHE) tools/demo
+
+run: run-deps
+	@$(MAKE) --no-print-directory all base
+	@BUILD=$(BUILD) CACHE=$(CACHE) PORT='$(PORT)' STATE='$(STATE)' \
+	    CONF='$(CONF)' BACKEND='$(BACKEND)' exec tools/run
+
+test: deps
+	@$(MAKE) --no-print-directory all base
+	@BUILD=$(BUILD) CACHE=$(CACHE) t/run
+
+check: all
+	@tools/style
+	@tools/analyze $(BUILD)
+	@BUILD=$(BUILD) t/run unit
+
+bench: deps
+	@$(MAKE) --no-print-directory all base
+	@BUILD=$(BUILD) CACHE=$(CACHE) bench/run
+
+clean:
+	rm -rf $(BUILD)
+
+FORCE:
+
+.PHONY: all help build-deps deps run-deps base demo run test check bench clean \
+        FORCE
