@@ -15,6 +15,8 @@ PORT     ?= 8080
 STATE    ?= run
 CONF     ?=
 BACKEND  ?= local
+SEED     ?= 20250930
+INPUT    ?=
 
 override BUILD := $(abspath $(BUILD))
 
@@ -111,7 +113,7 @@ base: run-deps
 
 demo: run-deps
 	@$(MAKE) --no-print-directory all base
-	@BUILD=$(BUILD) CACHE=$(CACHE) tools/demo
+	@BUILD=$(BUILD) CACHE=$(CACHE) SEED='$(SEED)' INPUT='$(INPUT)' tools/demo
 
 run: run-deps
 	@$(MAKE) --no-print-directory all base
