@@ -2,8 +2,6 @@
 # q3-signups.csv, chart signups by week, give me the png and a clean csv."
 # It runs inside the sandbox, with the rules of rules.md in mind.
 
-import re
-
 import matplotlib.pyplot as plt
 import pandas as pd
 
@@ -26,23 +24,19 @@ rows["email"] = rows["email"].str.strip().str.lower()
 usable = rows["email"].str.contains(r"^[^@\s]+@", regex=True)
 
 
-def day(text):
-    text = text.strip()
-    if re.fullmatch(r"\d{5}", text):
-        return pd.Timestamp("1899-12-30") + pd.Timedelta(days=int(text))
-    if "T" in text[8:]:
-        when = pd.to_datetime(text, errors="coerce", utc=True)
-        return when.tz_localize(None).normalize() if when is not pd.NaT \
-            else pd.NaT
+def days(text):
+    """The day each text means, NaT where it means none."""
+    serial = pd.to_numeric(text.where(text.str.fullmatch(r"\d{5}")))
+    day = pd.Timestamp("1899-12-30") + pd.to_timedelta(serial, unit="D")
+    stamp = text.where(text.str.match(r"\d{4}-\d\d-\d\dT"))
+    stamp = pd.to_datetime(stamp, format="ISO8601", utc=True, errors="coerce")
+    day = day.fillna(stamp.dt.tz_localize(None).dt.normalize())
     for form in ("%Y-%m-%d", "%d/%m/%Y", "%d.%m.%Y", "%d %b %Y", "%b %d, %Y"):
-        when = pd.to_datetime(text, format=form, errors="coerce")
-        if when is not pd.NaT:
-            return when
-    return pd.NaT
+        day = day.fillna(pd.to_datetime(text, format=form, errors="coerce"))
+    return day
 
 
-rows["date"] = rows["signup_date"].map({t: day(t)
-                                        for t in rows["signup_date"].unique()})
+rows["date"] = days(rows["signup_date"].str.strip())
 kept = rows[usable & rows["date"].between(START, END)].copy()
 kept["number"] = kept["signup_id"].astype(int)
 clean = (kept.sort_values(["date", "number"])
@@ -53,7 +47,7 @@ out = clean.drop(columns=["signup_date", "number"])
 out["date"] = out["date"].dt.strftime("%Y-%m-%d")
 out.to_csv("q3-signups-deduped.csv", index=False)
 
-monday = clean["date"] - pd.to_timedelta(clean["date"].dt.weekday, unit="D")
+monday = clean["date"] - pd.to_timedelta(clean["date"].dt.day_of_week, unit="D")
 weeks = pd.date_range("2025-06-30", "2025-09-29", freq="W-MON")
 weekly = monday.value_counts().reindex(weeks, fill_value=0)
 weekly.index = weekly.index.strftime("%Y-%m-%d")
