@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+"""A runner for the module's tests that does what the command tells it.
+
+    mock_runner.py --socket PATH [--key-file FILE] [--log FILE]
+
+A command whose text begins with "mock:" is a list of steps, divided by
+blanks; values are percent-encoded where they hold blanks or bytes.  Any other
+command is answered with exit 0 and the request as JSON on stdout.
+
+  N:STEP          only at the N-th connection with this command text and
+                  session; steps without a number always
+  noread          must be first: nothing of the request is consumed
+  head[=STATUS]   HEAD (without it: before the first output or the result)
+  nohead          no HEAD by itself
+  stdout=TEXT stderr=TEXT fill=STREAM,BYTE,COUNT   output
+  gap=STREAM,N    N bytes left out
+  data=TEXT       a DATA frame
+  ping[=N]        PING frames
+  sleep=SECONDS
+  echo            the request as JSON on stdout
+  seen            the operations of this session so far, as JSON on stdout
+  FIELD=VALUE     a field of the RESULT, in lower case: exit_code=3
+  without=FIELD   leaves a field of the RESULT out
+  result          RESULT now (without it: at the end)
+  error=CODE[,RETRY] detail=TEXT status=N    ERROR; detail, status before it
+  frame=TYPE,TEXT a frame of any type and payload
+  raw=TEXT        bytes
+  cut=N           of the next frame only N bytes are sent, then close
+  close           end of the connection
+  linger          reads until the other side closes, then closes
+  on=OPERATION,STEPS   from now on that operation of this session takes these
+                  steps (percent-encoded); on=OPERATION, forgets them
+
+PING answers ready, STATUS a sandbox that exists once there was a command,
+DELETE and RESET what they should.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import urllib.parse
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import wire                                                    # noqa: E402
+
+
+class Close(Exception):
+    pass
+
+
+class Session:
+    def __init__(self, number):
+        self.number = number
+        self.instance = 0
+        self.used = 0
+        self.created = 0
+        self.commands = 0
+        self.seen = []
+        self.attempts = {}
+        self.steps = {}
+
+    @property
+    def sandbox_id(self):
+        return "sbx_%016x%04x" % (self.number, self.instance)
+
+    def touch(self):
+        """Makes the sandbox if there is none; whether it did."""
+        self.used = int(time.time() * 1000)
+        if self.instance and self.created:
+            return False
+        self.instance += 1
+        self.created = self.used
+        return True
+
+
+class Mock:
+    def __init__(self, key):
+        self.key = key
+        self.lock = threading.Lock()
+        self.sessions = {}
+        self.runner_steps = {}
+
+    def session(self, key):
+        with self.lock:
+            if key not in self.sessions:
+                self.sessions[key] = Session(len(self.sessions) + 1)
+            return self.sessions[key]
+
+
+def unescape(text):
+    return urllib.parse.unquote_to_bytes(text)
+
+
+def text_of(value):
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return "hex:" + value.hex()
+    if isinstance(value, list):
+        return [text_of(v) for v in value]
+    return value
+
+
+class Connection:
+    def __init__(self, mock, sock):
+        self.mock = mock
+        self.sock = sock
+        self.seq = 0
+        self.cut = None
+        self.headed = False
+        self.ended = False
+        self.detail = None
+        self.status = None
+        self.result = {}
+        self.missing = set()
+        self.body = b""
+        self.fields = {}
+
+    # what came
+
+    def peek(self):
+        """The preamble and the fields of a small head, not consumed."""
+        deadline = time.monotonic() + 10
+        want = wire.PREAMBLE_SIZE
+        while True:
+            data = self.sock.recv(65536, socket.MSG_PEEK)
+            if not data or time.monotonic() > deadline:
+                raise Close
+            if len(data) >= wire.PREAMBLE_SIZE:
+                first = wire.Preamble.decode(data[:wire.PREAMBLE_SIZE])
+                want = wire.PREAMBLE_SIZE + first.head
+                if len(data) >= want or want > 65536:
+                    return first, data[wire.PREAMBLE_SIZE:want]
+            time.sleep(0.002)
+
+    def read(self):
+        self.first = wire.Preamble.decode(
+            wire.receive(self.sock, wire.PREAMBLE_SIZE))
+        head = wire.receive(self.sock, self.first.head) \
+            if self.first.head else b""
+        if self.first.body == wire.CHUNKED:
+            while True:
+                size = struct.unpack(">I", wire.receive(self.sock, 4))[0]
+                if not size:
+                    break
+                self.body += wire.receive(self.sock, size)
+        elif self.first.body:
+            self.body = wire.receive(self.sock, self.first.body)
+            if len(self.body) != self.first.body:
+                raise wire.Lost("the body is cut")
+        self.fields = wire.unique(wire.read_fields(head))
+
+    def request(self):
+        """All of the request, for a test to look at."""
+        out = {name: text_of(value) for name, value in self.fields.items()}
+        if "DIGEST" in self.fields:
+            out["DIGEST"] = self.fields["DIGEST"].hex()
+        out["preamble"] = {
+            name: value.hex() if isinstance(value, bytes) else value
+            for name, value in vars(self.first).items() if name != "key"}
+        out["preamble"]["key"] = self.first.key == self.mock.key
+        out["body"] = text_of(self.body)
+        return json.dumps(out, sort_keys=True, ensure_ascii=False).encode()
+
+    # what is answered
+
+    def send(self, data):
+        if self.cut is not None:
+            self.sock.sendall(data[:self.cut])
+            raise Close
+        self.sock.sendall(data)
+
+    def frame(self, kind, payload=b""):
+        if kind in (wire.STDOUT, wire.STDERR, wire.GAP, wire.DATA,
+                    wire.RESULT) and not self.headed:
+            self.head()
+        self.send(wire.frame(kind, payload))
+
+    def head(self, status=200):
+        self.headed = True
+        self.send(wire.frame(wire.HEAD, wire.fields(
+            ("STATUS", status), ("SANDBOX_ID", self.session.sandbox_id),
+            ("INSTANCE", self.session.instance),
+            ("COMMAND_ID", self.command_id))))
+
+    def output(self, kind, data):
+        for at in range(0, len(data), 65536):
+            self.seq += 1
+            self.frame(kind, struct.pack(">Q", self.seq)
+                       + data[at:at + 65536])
+        name = "STDOUT_BYTES" if kind == wire.STDOUT else "STDERR_BYTES"
+        self.result[name] = self.result.get(name, 0) + len(data)
+
+    def finish(self):
+        if self.ended:
+            return
+        self.ended = True
+        values = {"COMMAND_ID": self.command_id,
+                  "SANDBOX_ID": self.session.sandbox_id,
+                  "INSTANCE": self.session.instance,
+                  "CWD": self.fields.get("CWD", b"/home/sandbox"),
+                  "WALL_MS": self.fields.get("WALL_MS", 0),
+                  "EXIT_CODE": 0, "OUTCOME": 0, "STDOUT_BYTES": 0,
+                  "STDERR_BYTES": 0, "TRUNCATED": 0, "DURATION_US": 1234,
+                  "QUEUED_US": 0, "CPU_US": 1000, "MEMORY_PEAK": 1048576,
+                  "BACKGROUND": 0, "CREATED": int(self.created)}
+        values.update(self.result)
+        self.frame(wire.RESULT, wire.fields(
+            *((n, v) for n, v in values.items() if n not in self.missing)))
+
+    def step(self, name, value):
+        kind = {"stdout": wire.STDOUT, "stderr": wire.STDERR}.get(name)
+        if kind:
+            self.output(kind, unescape(value))
+        elif name == "fill":
+            stream, byte, count = value.split(",")
+            self.output(wire.STDOUT if stream == "stdout" else wire.STDERR,
+                        unescape(byte) * int(count))
+        elif name == "gap":
+            stream, count = value.split(",")
+            self.seq += 1
+            self.frame(wire.GAP, struct.pack(
+                ">QBQ", self.seq, 2 if stream == "stdout" else 3, int(count)))
+            field = stream.upper() + "_BYTES"
+            self.result[field] = self.result.get(field, 0) + int(count)
+            self.result["TRUNCATED"] = 1
+        elif name == "data":
+            self.frame(wire.DATA, unescape(value))
+        elif name == "head":
+            self.head(int(value or 200))
+        elif name == "nohead":
+            self.headed = True
+        elif name == "ping":
+            for _ in range(int(value or 1)):
+                self.frame(wire.PING_FRAME)
+        elif name == "sleep":
+            time.sleep(float(value))
+        elif name == "echo":
+            self.output(wire.STDOUT, self.request())
+        elif name == "seen":
+            self.output(wire.STDOUT, json.dumps(self.session.seen).encode())
+        elif name == "result":
+            self.ended = False
+            self.finish()
+        elif name == "without":
+            self.missing.add(value.upper())
+        elif name == "detail":
+            self.detail = value
+        elif name == "status":
+            self.status = int(value)
+        elif name == "error":
+            code, _, retry = value.partition(",")
+            self.error(code, int(retry or 0))
+        elif name == "frame":
+            kind, _, payload = value.partition(",")
+            self.send(wire.frame(int(kind), unescape(payload)))
+        elif name == "raw":
+            self.send(unescape(value))
+        elif name == "cut":
+            self.cut = int(value)
+        elif name == "close":
+            raise Close
+        elif name == "linger":
+            self.ended = True
+            self.sock.settimeout(30)
+            while self.sock.recv(65536):
+                pass
+            raise Close
+        elif name == "on":
+            operation, _, steps = value.partition(",")
+            where = self.mock.runner_steps if operation == "PING" \
+                else self.session.steps
+            where[operation] = unescape(steps).decode()
+        elif name.upper() in wire.FIELDS:
+            field = name.upper()
+            self.result[field] = unescape(value) \
+                if wire.FIELDS[field][1] == "B" else int(value)
+        else:
+            raise ValueError("the mock has no step %r" % name)
+
+    def error(self, code, retry):
+        self.ended = True
+        detail = unescape(self.detail if self.detail is not None
+                          else "The%20mock%20refuses.")
+        self.send(wire.frame(wire.ERROR, wire.fields(
+            ("STATUS", self.status or wire.STATUS_OF.get(code, 500)),
+            ("CODE", unescape(code)), ("DETAIL", detail),
+            ("RETRY_AFTER", retry or None))))
+
+    def steps(self, text, key):
+        attempts = self.session.attempts
+        attempts[key] = attempts.get(key, 0) + 1
+        for word in text.split():
+            only, colon, rest = word.partition(":")
+            if colon and only.isdigit():
+                if int(only) != attempts[key]:
+                    continue
+                word = rest
+            if word != "noread":
+                name, _, value = word.partition("=")
+                self.step(name, value)
+
+    # operations
+
+    def serve(self):
+        first, head = self.peek()
+        text = ""
+        if first.operation == wire.COMMAND and head.startswith(
+                struct.pack(">H", 1)):
+            length = struct.unpack_from(">I", head, 2)[0]
+            text = head[6:6 + length].decode("utf-8", "replace")
+        self.session = self.mock.session(first.session)
+        name = wire.OPERATIONS.get(first.operation, str(first.operation))
+        self.first = first
+        self.command_id = "none"
+        if text.startswith("mock: noread"):
+            self.created = False
+        else:
+            self.read()
+        if self.first.key != self.mock.key:
+            return self.error("unauthorized_peer", 0)
+        self.session.seen.append(name)
+        if first.operation == wire.COMMAND:
+            return self.command(text)
+        forced = self.mock.runner_steps.get(name) \
+            or self.session.steps.get(name)
+        self.created = False
+        if forced:
+            return self.steps(forced, name)
+        return getattr(self, "operation_" + name.lower())()
+
+    def command(self, text):
+        session = self.session
+        if self.first.flags & wire.NO_CREATE and not session.created:
+            return self.error("no_sandbox", 0)
+        if self.first.flags & wire.FRESH:
+            session.created = 0
+        self.created = session.touch()
+        session.commands += 1
+        self.command_id = self.fields.get(
+            "COMMAND_ID", b"cmd_%d_%d" % (session.number, session.commands))
+        self.steps(text[5:] if text.startswith("mock:") else "echo", text)
+        return self.finish()
+
+    def reply(self, *pairs):
+        self.send(wire.frame(wire.HEAD, wire.fields(("STATUS", 200))))
+        self.send(wire.frame(wire.RESULT, wire.fields(*pairs)))
+
+    def operation_ping(self):
+        self.reply(("READY", 1), ("VERSION", "0.0-mock"),
+                   ("RUNTIME", "mock 1"), ("HARD_CAPS", 31),
+                   ("SANDBOXES", len(self.mock.sessions)), ("POOL", 4),
+                   ("RUNNING", 0), ("QUEUED", 0))
+
+    def state(self):
+        return wire.STATES.index("running" if self.session.created
+                                 else "none")
+
+    def operation_delete(self):
+        state = self.state()
+        self.session.created = 0
+        self.reply(("STATE", state))
+
+    def operation_reset(self):
+        self.session.created = 0
+        self.session.touch()
+        self.reply(("STATE", self.state()),
+                   ("SANDBOX_ID", self.session.sandbox_id),
+                   ("INSTANCE", self.session.instance))
+
+    def operation_status(self):
+        session = self.session
+        if not session.created:
+            return self.reply(("STATE", 0))
+        return self.reply(
+            ("STATE", self.state()), ("SANDBOX_ID", session.sandbox_id),
+            ("INSTANCE", session.instance), ("CREATED_MS", session.created),
+            ("USED_MS", session.used), ("COMMANDS", session.commands),
+            ("RUNNING", 0), ("QUEUED", 0), ("BACKGROUND", 0),
+            ("DISK_BYTES", 4096), ("MEMORY_BYTES", 1048576),
+            ("CPU_TOTAL_US", 1500))
+
+
+def one(mock, sock, log):
+    connection = Connection(mock, sock)
+    try:
+        connection.serve()
+    except (Close, BrokenPipeError, ConnectionResetError):
+        pass
+    except (wire.Bad, wire.Lost, ValueError, OSError) as error:
+        print("%s: %s" % (type(error).__name__, error), file=log, flush=True)
+    finally:
+        sock.close()
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--socket", required=True)
+    options.add_argument("--key-file")
+    options.add_argument("--log")
+    options = options.parse_args()
+
+    key = bytes(32)
+    if options.key_file:
+        with open(options.key_file, encoding="ascii") as f:
+            key = bytes.fromhex(f.read().strip())
+    log = open(options.log, "a") if options.log else sys.stderr
+
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGINT, lambda *_: os._exit(0))
+
+    listener = socket.socket(socket.AF_UNIX)
+    temporary = options.socket + ".new"
+    for path in (temporary, options.socket):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+    listener.bind(temporary)
+    os.chmod(temporary, 0o666)
+    listener.listen(512)
+    os.rename(temporary, options.socket)
+
+    mock = Mock(key)
+    while True:
+        sock, _ = listener.accept()
+        threading.Thread(target=one, args=(mock, sock, log),
+                         daemon=True).start()
+
+
+main()

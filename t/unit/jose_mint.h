@@ -1,0 +1,259 @@
+/*
+ * Tokens for the tests of src/jose, signed by OpenSSL and encoded by hand, so
+ * that neither libjwt nor src/jose has a part in making them.
+ */
+
+#ifndef SANDBOX_JOSE_MINT_H
+#define SANDBOX_JOSE_MINT_H
+
+#include "test.h"
+#include "sandbox_jose.h"
+
+#include <stdlib.h>
+
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/pem.h>
+#include <openssl/rsa.h>
+
+
+#define MINT_NOW     1700000000
+#define MINT_SECRET  "0123456789abcdef0123456789abcdef"
+#define MINT_HS256   "{\"alg\":\"HS256\",\"typ\":\"JWT\"}"
+#define MINT_RS256   "{\"alg\":\"RS256\",\"typ\":\"JWT\"}"
+#define MINT_CLAIMS  "{\"sub\":\"alice\",\"exp\":1700000100}"
+
+
+static char  mint_error[SANDBOX_JOSE_ERROR_SIZE];
+
+
+/* base64url of `size` bytes, appended to the string at out */
+
+__attribute__((unused))
+static void
+mint_append(char *out, const void *data, size_t size)
+{
+    size_t          i;
+    unsigned        n;
+    uint32_t        bits;
+    const uint8_t  *p;
+
+    static const char  digits[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+    p = data;
+    n = 0;
+    bits = 0;
+    out += strlen(out);
+
+    for (i = 0; i < size; i++) {
+        bits = bits << 8 | p[i];
+        n += 8;
+
+        while (n >= 6) {
+            n -= 6;
+            *out++ = digits[bits >> n & 63];
+        }
+    }
+
+    if (n > 0) {
+        *out++ = digits[bits << (6 - n) & 63];
+    }
+
+    *out = '\0';
+}
+
+
+/* "header.payload" of bytes; free() it */
+
+__attribute__((unused))
+static char *
+mint_input(const char *header, const void *payload, size_t size)
+{
+    char  *out;
+
+    out = calloc(1, (strlen(header) + size) * 2 + 64 * 1024);
+
+    mint_append(out, header, strlen(header));
+    strcat(out, ".");
+    mint_append(out, payload, size);
+
+    return out;
+}
+
+
+__attribute__((unused))
+static char *
+mint_hmac_bytes(const char *header, const void *payload, size_t payload_size,
+    const void *secret, size_t size)
+{
+    char      *out;
+    uint8_t    mac[EVP_MAX_MD_SIZE];
+    unsigned   n;
+
+    out = mint_input(header, payload, payload_size);
+
+    HMAC(EVP_sha256(), secret, (int) size, (uint8_t *) out, strlen(out), mac,
+         &n);
+
+    strcat(out, ".");
+    mint_append(out, mac, n);
+
+    return out;
+}
+
+
+/* a token signed with HMAC; free() it */
+
+__attribute__((unused))
+static char *
+mint_hmac(const char *header, const char *payload, const void *secret,
+    size_t size)
+{
+    return mint_hmac_bytes(header, payload, strlen(payload), secret, size);
+}
+
+
+/* a token of good header and MINT_SECRET with these claims; free() it */
+
+__attribute__((unused))
+static char *
+mint(const char *claims)
+{
+    return mint_hmac(MINT_HS256, claims, MINT_SECRET, strlen(MINT_SECRET));
+}
+
+
+/* a token signed with a private key and SHA-256; free() it */
+
+__attribute__((unused))
+static char *
+mint_pkey(const char *header, const char *payload, EVP_PKEY *pkey)
+{
+    char        *out;
+    size_t       n;
+    uint8_t      signature[2048];
+    EVP_MD_CTX  *ctx;
+
+    out = mint_input(header, payload, strlen(payload));
+    n = sizeof(signature);
+    ctx = EVP_MD_CTX_new();
+
+    if (EVP_DigestSignInit(ctx, NULL, EVP_sha256(), NULL, pkey) != 1
+        || EVP_DigestSign(ctx, signature, &n, (uint8_t *) out, strlen(out))
+           != 1)
+    {
+        abort();
+    }
+
+    EVP_MD_CTX_free(ctx);
+
+    strcat(out, ".");
+    mint_append(out, signature, n);
+
+    return out;
+}
+
+
+/* PEM of a key; free() it */
+
+__attribute__((unused))
+static char *
+mint_pem(EVP_PKEY *pkey, int private)
+{
+    BIO   *bio;
+    char  *data, *pem;
+    long   n;
+
+    bio = BIO_new(BIO_s_mem());
+
+    if (private) {
+        PEM_write_bio_PrivateKey(bio, pkey, NULL, NULL, 0, NULL, NULL);
+
+    } else {
+        PEM_write_bio_PUBKEY(bio, pkey);
+    }
+
+    n = BIO_get_mem_data(bio, &data);
+    pem = calloc(1, (size_t) n + 1);
+    memcpy(pem, data, (size_t) n);
+    BIO_free(bio);
+
+    return pem;
+}
+
+
+__attribute__((unused))
+static sandbox_jose_key_t *
+mint_secret_key(const char *kid)
+{
+    return sandbox_jose_key_secret((const uint8_t *) MINT_SECRET,
+                                   strlen(MINT_SECRET), kid, mint_error);
+}
+
+
+__attribute__((unused))
+static sandbox_jose_key_t *
+mint_public_key(EVP_PKEY *pkey, const char *kid)
+{
+    char                *pem;
+    sandbox_jose_key_t  *key;
+
+    pem = mint_pem(pkey, 0);
+    key = sandbox_jose_key_pem((uint8_t *) pem, strlen(pem), kid, mint_error);
+    free(pem);
+
+    return key;
+}
+
+
+/*
+ * Verifies with keys and policy and frees the token.  Fails the test if an
+ * OpenSSL error is left behind or claims come with a refusal.
+ */
+
+__attribute__((unused))
+static sandbox_jose_status_t
+mint_verify_with(const sandbox_jose_key_t *const *keys, size_t n, char *token,
+    size_t size, const sandbox_jose_policy_t *policy)
+{
+    sandbox_jose_token_t   result;
+    sandbox_jose_status_t  status;
+
+    memset(&result, 0, sizeof(result));
+
+    status = sandbox_jose_verify(keys, n, (uint8_t *) token, size, policy,
+                                 MINT_NOW, &result);
+
+    if (ERR_peek_error() != 0) {
+        ok(0, "no OpenSSL error is left behind");
+        ERR_clear_error();
+    }
+
+    if ((status == SANDBOX_JOSE_OK) != (result.claims != NULL)) {
+        ok(0, "claims come with success only");
+    }
+
+    json_decref(result.claims);
+    free(token);
+
+    return status;
+}
+
+
+/* the same with one key and no policy */
+
+__attribute__((unused))
+static sandbox_jose_status_t
+mint_verify(const sandbox_jose_key_t *key, char *token)
+{
+    sandbox_jose_policy_t  policy;
+
+    memset(&policy, 0, sizeof(policy));
+
+    return mint_verify_with(&key, 1, token, strlen(token), &policy);
+}
+
+
+#endif /* SANDBOX_JOSE_MINT_H */
