@@ -1,0 +1,251 @@
+#!/usr/bin/perl
+# admin/config-mistakes: nginx -t finds them, and names the file, the line
+# where there is one, and what would be right.  Also what must be accepted.
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+use File::Temp ();
+use Test::More;
+
+my $top = abs_path(dirname(__FILE__) . "/..");
+my $nginx = $ENV{TEST_NGINX_BINARY} || "/usr/sbin/nginx";
+my $module = $ENV{TEST_NGINX_LOAD_MODULES}
+             || ($ENV{BUILD} || "$top/build") . "/ngx_http_sandbox_module.so";
+my $dir = File::Temp->newdir("/tmp/sandbox-t.XXXXXX", CLEANUP => 1);
+
+sub write_file
+{
+    my ($name, $data) = @_;
+
+    open my $out, ">:raw", "$dir/$name" or die "$dir/$name: $!";
+    print $out $data;
+    close $out;
+}
+
+sub nginx_t
+{
+    my ($http, $location, %options) = @_;
+
+    my $base = $options{base} // <<"_EOC_";
+    sandbox_zone z:1m;
+    sandbox_runner unix:$dir/runner.sock;
+    sandbox_runner_key $dir/runner.key;
+_EOC_
+    my $jwt = $options{jwt} // "sandbox_jwt_secret_file $dir/jwt.key;";
+    my $on = $options{on} // "sandbox on;";
+    my $main = $options{main} // "";
+    s/\bDIR\b/$dir/g for $http, $location, $jwt, $base;
+
+    write_file("nginx.conf", <<"_EOC_");
+load_module $module;
+pid $dir/nginx.pid;
+error_log stderr warn;
+$main
+events {}
+http {
+    access_log off;
+    client_body_temp_path $dir/body;
+$base
+$http
+    server {
+        listen unix:$dir/nginx.sock;
+        location /sandbox/ {
+            $on
+            $jwt
+            $location
+        }
+    }
+}
+_EOC_
+
+    local %ENV = (%ENV, %{ $options{env} // {} });
+    my $text = `timeout 20 $nginx -t -c $dir/nginx.conf -e stderr 2>&1`;
+
+    return ($?, $text);
+}
+
+sub accepted
+{
+    my ($name, $http, $location, %options) = @_;
+
+    my ($status, $text) = nginx_t($http, $location, %options);
+
+    is($status, 0, "accepted: $name") or diag($text);
+    unlike($text, qr/\[(warn|error|alert|crit|emerg)\]/,
+           "accepted without a word: $name") unless $options{warns};
+    like($text, $options{warns}, "accepted with a warning: $name")
+        if $options{warns};
+}
+
+sub refused
+{
+    my ($name, $http, $location, $why, %options) = @_;
+
+    my ($status, $text) = nginx_t($http, $location, %options);
+
+    isnt($status, 0, "refused: $name");
+    is($status & 127, 0, "refused without a crash: $name");
+    my ($line) = grep { /\[emerg\]/ } split /\n/, $text;
+    like($line // "", $why, "refused for the right reason: $name")
+        or diag($text);
+    like($line // "", qr/nginx\.conf:\d+$|"\S+" in \S+:\d+/,
+         "the line is named: $name") unless $options{no_line};
+}
+
+write_file("runner.key", "5a" x 32 . "\n");
+write_file("jwt.key", "x" x 40);
+write_file("empty", "");
+write_file("short", "x" x 31);
+write_file("pem", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n");
+write_file("json", '{"keys":[{"kty":"oct","k":"AAAAAAAAAAAAAAAAAAAAAAAA"}]}');
+write_file("garbage", "this is no key, but has more than thirty-two bytes\n");
+mkdir "$dir/folder";
+system("openssl genrsa -out $dir/private.pem 2048 2>/dev/null") == 0 or die;
+system("openssl pkey -in $dir/private.pem -pubout -out $dir/public.pem") == 0
+    or die;
+system("openssl ecparam -genkey -name prime256v1 -noout -out $dir/ec.key"
+       . " && openssl pkey -in $dir/ec.key -pubout -out $dir/ec.pem") == 0
+    or die;
+
+
+# what is right
+
+accepted("the example", "", "");
+accepted("module loaded and not used", "", "", base => "", jwt => "",
+         on => "");
+accepted("an RSA key", "", "", jwt => "sandbox_jwt_key_file DIR/public.pem;");
+accepted("all caps", "", <<'_EOC_');
+sandbox_cpu_time 30s; sandbox_memory 1g; sandbox_wall_time 120s;
+sandbox_output 256k; sandbox_output_total 1g; sandbox_file_size 16m;
+sandbox_command_size 256k; sandbox_processes 256; sandbox_open_files 1024;
+sandbox_disk 1g; sandbox_pending 10; sandbox_connect_timeout 1s;
+sandbox_send_timeout 10s; sandbox_permission sandbox:execute;
+sandbox_realm house; sandbox_jwt_issuer https://id.example/;
+sandbox_jwt_audience gateway; sandbox_jwt_leeway 30s;
+sandbox_jwt_algorithms HS256;
+_EOC_
+accepted("all of the zone", "sandbox_zone y:1m max=10 per_tenant=2 running=5 "
+         . "queue=20 idle=1m;", "", base => "sandbox_runner unix:DIR/s; "
+         . "sandbox_runner_key DIR/runner.key;");
+accepted("off", "", "", on => "sandbox off;", jwt => "");
+accepted("env, and it says true", "", "", on => "sandbox env;",
+         main => "env ARCHESTRA_CODE_RUNTIME_ENABLED;",
+         env => { ARCHESTRA_CODE_RUNTIME_ENABLED => "true" });
+accepted("env without the env line", "", "", on => "sandbox env;",
+         env => { ARCHESTRA_CODE_RUNTIME_ENABLED => "true" },
+         warns => qr/\[warn\].*ARCHESTRA_CODE_RUNTIME_ENABLED/);
+
+
+# mistakes
+
+refused("an unknown word", "", "", qr/"perhaps".*"on"/s,
+        on => "sandbox perhaps;");
+refused("twice", "", "sandbox on;", qr/"sandbox" directive is duplicate/);
+refused("a cap twice", "", "sandbox_memory 1g; sandbox_memory 2g;",
+        qr/"sandbox_memory" directive is duplicate/);
+refused("no value", "", "sandbox_memory;",
+        qr/invalid number of arguments in "sandbox_memory"/);
+refused("an unknown directive", "", "sandbox_memroy 1g;", qr/sandbox_memroy/);
+
+refused("no key at all", "", "", qr/sandbox_jwt/, jwt => "", no_line => 1);
+refused("a missing secret", "", "", qr/nowhere.*(No such file|2:)/,
+        jwt => "sandbox_jwt_secret_file DIR/nowhere;");
+refused("an empty secret", "", "", qr/empty/,
+        jwt => "sandbox_jwt_secret_file DIR/empty;");
+refused("a short secret", "", "", qr/32/,
+        jwt => "sandbox_jwt_secret_file DIR/short;");
+refused("a secret that is a PEM", "", "", qr/PEM/,
+        jwt => "sandbox_jwt_secret_file DIR/pem;");
+refused("a secret that is JSON", "", "", qr/JSON/,
+        jwt => "sandbox_jwt_secret_file DIR/json;");
+refused("a secret that is a folder", "", "", qr/folder|directory|regular/,
+        jwt => "sandbox_jwt_secret_file DIR/folder;");
+refused("a key that is none", "", "", qr/garbage/,
+        jwt => "sandbox_jwt_key_file DIR/garbage;");
+refused("a broken PEM", "", "", qr/pem/,
+        jwt => "sandbox_jwt_key_file DIR/pem;");
+refused("a private key", "", "", qr/private/,
+        jwt => "sandbox_jwt_key_file DIR/private.pem;");
+refused("an elliptic key", "", "", qr/RSA|ec\.pem/,
+        jwt => "sandbox_jwt_key_file DIR/ec.pem;");
+refused("a missing key", "", "", qr/nowhere.*(No such file|2:)/,
+        jwt => "sandbox_jwt_key_file DIR/nowhere;");
+refused("an unknown algorithm", "", "sandbox_jwt_algorithms none;",
+        qr/"none"/);
+refused("an algorithm that no key fits", "", "sandbox_jwt_algorithms RS256;",
+        qr/RS256/, no_line => 1);
+refused("leeway over a minute", "", "sandbox_jwt_leeway 61s;",
+        qr/sandbox_jwt_leeway|60/);
+refused("a permission of two words", "", 'sandbox_permission "a b";',
+        qr/a b/);
+refused("an empty permission", "", 'sandbox_permission "";',
+        qr/permission/);
+
+refused("a missing runner key", "", "", qr/nowhere.*(No such file|2:)/,
+        base => "sandbox_runner unix:DIR/s; sandbox_runner_key DIR/nowhere;");
+refused("a runner key of a wrong size", "", "", qr/32|64/,
+        base => "sandbox_runner unix:DIR/s; sandbox_runner_key DIR/short;");
+refused("no runner key", "", "", qr/sandbox_runner_key/, no_line => 1,
+        base => "sandbox_runner unix:DIR/s;");
+refused("no runner", "", "", qr/sandbox_runner/, no_line => 1, base => "");
+refused("a runner without unix:", "sandbox_runner /run/s;", "", qr/unix:/,
+        base => "");
+refused("a runner on TCP", "sandbox_runner 127.0.0.1:80;", "", qr/unix:/,
+        base => "");
+refused("a runner that is a folder", "", "", qr/folder|directory|socket/,
+        base => "sandbox_runner unix:DIR/folder; "
+                . "sandbox_runner_key DIR/runner.key;");
+refused("a runner that is a file", "", "", qr/socket/,
+        base => "sandbox_runner unix:DIR/jwt.key; "
+                . "sandbox_runner_key DIR/runner.key;");
+refused("a socket path that is too long", "", "", qr/long|107|108/,
+        base => "sandbox_runner unix:DIR/" . "x" x 120 . "; "
+                . "sandbox_runner_key DIR/runner.key;");
+
+refused("a zone that is too small", "", "", qr/too small|at least/,
+        base => "sandbox_zone z:4k; sandbox_runner unix:DIR/s; "
+                . "sandbox_runner_key DIR/runner.key;");
+refused("a zone without a size", "", "", qr/zone|size/,
+        base => "sandbox_zone z; sandbox_runner unix:DIR/s; "
+                . "sandbox_runner_key DIR/runner.key;");
+refused("a zone of size 0", "", "", qr/zone|size/,
+        base => "sandbox_zone z:0; sandbox_runner unix:DIR/s; "
+                . "sandbox_runner_key DIR/runner.key;");
+refused("two zones", "sandbox_zone y:1m;", "", qr/zone/);
+refused("an unknown parameter of the zone", "", "", qr/"colour=red"/,
+        base => "sandbox_zone z:1m colour=red; sandbox_runner unix:DIR/s; "
+                . "sandbox_runner_key DIR/runner.key;");
+refused("running=0", "", "", qr/running/,
+        base => "sandbox_zone z:1m running=0; sandbox_runner unix:DIR/s; "
+                . "sandbox_runner_key DIR/runner.key;");
+refused("running=-1", "", "", qr/running/,
+        base => "sandbox_zone z:1m running=-1; sandbox_runner unix:DIR/s; "
+                . "sandbox_runner_key DIR/runner.key;");
+refused("idle with a wrong unit", "", "", qr/idle/,
+        base => "sandbox_zone z:1m idle=1k; sandbox_runner unix:DIR/s; "
+                . "sandbox_runner_key DIR/runner.key;");
+
+for my $name (qw(cpu_time memory wall_time output output_total command_size
+                 processes open_files disk))
+{
+    refused("sandbox_$name 0", "", "sandbox_$name 0;", qr/sandbox_$name|"0"/);
+    refused("sandbox_$name -1", "", "sandbox_$name -1;",
+            qr/sandbox_$name|"-1"/);
+    refused("sandbox_$name abc", "", "sandbox_$name abc;",
+            qr/sandbox_$name|"abc"/);
+}
+
+refused("a time with a size's unit", "", "sandbox_wall_time 10k;",
+        qr/sandbox_wall_time|"10k"/);
+refused("a size with a time's unit", "", "sandbox_memory 10s;",
+        qr/sandbox_memory|"10s"/);
+refused("a number with a unit", "", "sandbox_processes 10k;",
+        qr/sandbox_processes|"10k"/);
+refused("a command size beyond the wire", "", "sandbox_command_size 1g;",
+        qr/sandbox_command_size|1g|512k/);
+refused("an unknown backend", "", "sandbox_backend docker;", qr/"docker"/);
+
+done_testing();

@@ -1,0 +1,441 @@
+"""A gateway for tests: nginx with the module, and a real or a mock runner,
+everything in a folder of its own that is gone at the end.
+
+    with Gateway() as g:
+        g.run("conversation", "echo hi")     # a dict, the result
+
+Environment: BUILD (build), CACHE (/var/cache/sandbox), SANDBOX_TEST_NGINX
+(the nginx binary), SANDBOX_TEST_MODULE (the module), SANDBOX_TEST_KEEP (leave
+the folder for a look).
+"""
+
+import base64
+import ctypes
+import glob
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+
+TOP = os.path.realpath(os.path.dirname(os.path.abspath(__file__)) + "/../..")
+BUILD = os.path.abspath(os.environ.get("BUILD") or TOP + "/build")
+CACHE = os.environ.get("CACHE") or "/var/cache/sandbox"
+NGINX = os.environ.get("SANDBOX_TEST_NGINX") or shutil.which(
+    "nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
+MODULE = os.environ.get("SANDBOX_TEST_MODULE") \
+    or BUILD + "/ngx_http_sandbox_module.so"
+AGENT = BUILD + "/sandbox-agent"
+RUNNER = BUILD + "/sandbox-runner"
+
+SECRET = b"a secret of more than thirty-two bytes"
+BAD_LOG = re.compile(r"\[(alert|crit|emerg)\]|AddressSanitizer|runtime error:"
+                     r"|exited on signal|SUMMARY: ")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(condition, seconds=20, what="what was waited for"):
+    """Polls until it is true; the value, or an AssertionError."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError("%s did not come within %g s"
+                                 % (what, seconds))
+        time.sleep(0.02)
+
+
+def alive(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def base64url(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def token(secret=SECRET, header=None, **claims):
+    """HS256; a claim of None is left out."""
+    body = {"sub": "alice", "exp": int(time.time()) + 3600,
+            "permissions": ["sandbox:execute"]}
+    body.update(claims)
+    body = {k: v for k, v in body.items() if v is not None}
+    text = base64url(json.dumps(header or {"alg": "HS256"}).encode()) + "." \
+        + base64url(json.dumps(body).encode())
+    return text + "." + base64url(
+        hmac.new(secret, text.encode(), hashlib.sha256).digest())
+
+
+def die_with_parent(number):
+    """In the child: that signal when the test's own process is gone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def child():
+        libc.prctl(1, number, 0, 0, 0)
+    return child
+
+
+class Response:
+    def __init__(self, status, headers, body):
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    def __repr__(self):
+        return "%d %s %r" % (self.status, dict(self.headers),
+                             self.body[:800])
+
+
+class Gateway:
+    def __init__(self, runner="real", location="", http="", server="",
+                 main="", workers=2, log_level="info", pool=2, h2=False,
+                 runner_options=(), ready=True, state=None, zone="1m",
+                 mode="on"):
+        self.kind = runner
+        self.options = dict(location=location, http=http, server=server,
+                            main=main, workers=workers, log_level=log_level,
+                            h2=h2, zone=zone, mode=mode)
+        self.pool = pool
+        self.runner_options = list(runner_options)
+        self.ready = ready
+        self.nginx = self.runner = None
+        self.expected = []          # log lines that this test provokes
+        self.port = free_port()
+        self.dir = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
+        os.chmod(self.dir, 0o711)
+        os.mkdir(self.dir + "/logs")
+        os.mkdir(self.dir + "/tmp")
+        shutil.chown(self.dir + "/tmp", "www-data")
+        self.socket = self.dir + "/runner.sock"
+        self.key = os.urandom(32)
+        self.write("runner.key", self.key.hex() + "\n")
+        self.write("jwt.key", SECRET)
+        self.state = state or self.dir + "/state"
+        self.runner_number = 0
+
+    # files
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, data, mode=0o600):
+        data = data.encode() if isinstance(data, str) else data
+        with open(self.path(name), "wb") as f:
+            f.write(data)
+        os.chmod(self.path(name), mode)
+        return self.path(name)
+
+    def read(self, name):
+        try:
+            with open(self.path(name), errors="replace") as f:
+                return f.read()
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def error_log(self):
+        return self.read("logs/error.log")
+
+    # life
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.stop(check=False)
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.stop(check=kind is None)
+
+    def start(self):
+        if self.kind:
+            self.start_runner()
+        self.start_nginx()
+
+    def configure(self, **changes):
+        """Writes nginx.conf; changed options stay."""
+        self.options.update(changes)
+        o = self.options
+        zone = "sandbox_zone sandbox:%s;" % o["zone"]
+        if "sandbox_zone" in o["http"]:
+            zone = ""
+        self.write("nginx.conf", """
+load_module %s;
+user www-data;
+worker_processes %d;
+pid %s/nginx.pid;
+error_log %s/logs/error.log %s;
+%s
+events {
+    worker_connections 1024;
+}
+http {
+    access_log %s/logs/access.log;
+    client_body_temp_path %s/tmp/body;
+    proxy_temp_path %s/tmp/proxy;
+    fastcgi_temp_path %s/tmp/fastcgi;
+    uwsgi_temp_path %s/tmp/uwsgi;
+    scgi_temp_path %s/tmp/scgi;
+    %s
+    sandbox_runner unix:%s;
+    sandbox_runner_key %s/runner.key;
+    %s
+    server {
+        listen 127.0.0.1:%d%s backlog=1024;
+        location /sandbox/ {
+            sandbox %s;
+            sandbox_jwt_secret_file %s/jwt.key;
+            %s
+        }
+        %s
+    }
+}
+""" % ((MODULE, o["workers"], self.dir, self.dir, o["log_level"], o["main"])
+            + (self.dir,) * 6
+            + (zone, self.socket, self.dir, o["http"], self.port,
+               " http2" if o["h2"] else "", o["mode"], self.dir,
+               o["location"], o["server"])))
+
+    def start_nginx(self):
+        self.configure()
+        environment = dict(os.environ)
+        environment.setdefault("ASAN_OPTIONS", "detect_odr_violation=0:"
+                               "detect_leaks=0:log_path=%s/logs/asan"
+                               % self.dir)
+        with open(self.path("logs/nginx.out"), "ab") as out:
+            self.nginx = subprocess.Popen(
+                [NGINX, "-c", self.path("nginx.conf"), "-g", "daemon off;",
+                 "-e", self.path("logs/error.log")],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                start_new_session=True, env=environment,
+                preexec_fn=die_with_parent(signal.SIGTERM))
+
+        def up():
+            if self.nginx.poll() is not None:
+                raise AssertionError("nginx did not start: "
+                                     + self.read("logs/nginx.out")[-2000:]
+                                     + self.error_log[-2000:])
+            try:
+                return self.request("GET", "health", token=None)
+            except OSError:
+                return None
+        wait_for(up, 30, "nginx")
+        if self.kind and self.ready:
+            self.wait_ready()
+
+    def wait_ready(self, seconds=30):
+        wait_for(lambda: self.request("GET", "health", token=None).json
+                 ["status"] == "ready", seconds, "a ready gateway")
+
+    def start_runner(self):
+        self.runner_number += 1
+        log = self.path("logs/runner.%d.log" % self.runner_number)
+        if self.kind == "mock":
+            command = [sys.executable, TOP + "/t/lib/mock_runner.py",
+                       "--socket", self.socket,
+                       "--key-file", self.path("runner.key")]
+        else:
+            base = os.path.realpath(CACHE + "/base/current/rootfs")
+            if not os.path.isdir(base):
+                raise AssertionError("no base image below %s: make base"
+                                     % CACHE)
+            command = [RUNNER, "--socket", self.socket,
+                       "--key-file", self.path("runner.key"),
+                       "--state", self.state, "--base", base,
+                       "--agent", AGENT, "--ephemeral",
+                       "--runtime-dir", self.path("agents"),
+                       "--pool", str(self.pool), "--peer-user", "www-data",
+                       "--socket-group", "www-data"] + self.runner_options
+        with open(log, "wb") as out:
+            self.runner = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGINT))
+
+        def up():
+            if self.runner.poll() is not None:
+                with open(log, errors="replace") as f:
+                    raise AssertionError("the runner ended with %d: %s"
+                                         % (self.runner.returncode,
+                                            f.read()[-3000:]))
+            if self.kind == "mock":
+                return os.path.exists(self.socket)
+            with open(log, errors="replace") as f:
+                return "sandbox-runner: ready" in f.read()
+        wait_for(up, 60, "the runner")
+
+    @property
+    def runner_log(self):
+        return "".join(self.read("logs/runner.%d.log" % n)
+                       for n in range(1, self.runner_number + 1))
+
+    def end(self, process, number, seconds=30):
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError("pid %d did not end on signal %d within "
+                                 "%d s" % (process.pid, number, seconds))
+
+    def stop_runner(self, number=signal.SIGINT):
+        try:
+            self.end(self.runner, number)
+        finally:
+            self.runner = None
+
+    def kill_runner(self):
+        self.runner.kill()
+        self.runner.wait()
+        self.runner = None
+
+    def stop(self, check=True):
+        problems = []
+        for process, number in ((self.nginx, signal.SIGTERM),
+                                (self.runner, signal.SIGINT)):
+            try:
+                self.end(process, number)
+            except AssertionError as error:
+                problems.append(str(error))
+        self.nginx = self.runner = None
+        if check:
+            problems += self.log_problems()
+        elif os.environ.get("SANDBOX_TEST_VERBOSE"):
+            print(self.error_log[-4000:] + self.runner_log[-4000:],
+                  file=sys.stderr)
+        if not os.environ.get("SANDBOX_TEST_KEEP"):
+            shutil.rmtree(self.dir, ignore_errors=True)
+        if problems and check:
+            raise AssertionError("\n".join(problems))
+
+    def log_problems(self):
+        lines = self.error_log.splitlines()
+        for name in glob.glob(self.path("logs/asan*")):
+            with open(name, errors="replace") as f:
+                lines += f.read().splitlines()
+        lines += self.runner_log.splitlines()
+        return ["in a log: " + line for line in lines
+                if BAD_LOG.search(line)
+                and not any(e in line for e in self.expected)][:20]
+
+    # nginx
+
+    def master(self):
+        return self.nginx.pid
+
+    def workers(self):
+        with open("/proc/%d/task/%d/children" % ((self.nginx.pid,) * 2)) as f:
+            pids = [int(p) for p in f.read().split()]
+        out = []
+        for pid in pids:
+            try:
+                with open("/proc/%d/cmdline" % pid) as f:
+                    if "worker process" in f.read():
+                        out.append(pid)
+            except FileNotFoundError:
+                pass
+        return out
+
+    def reload(self, **changes):
+        """HUP, and waits until new workers are there."""
+        if changes:
+            self.configure(**changes)
+        old = set(self.workers())
+        os.kill(self.nginx.pid, signal.SIGHUP)
+        wait_for(lambda: set(self.workers()) - old, 20, "new workers")
+        return old
+
+    # requests
+
+    def connect(self, timeout=60):
+        return http.client.HTTPConnection("127.0.0.1", self.port,
+                                          timeout=timeout)
+
+    def headers(self, token_text, body, extra):
+        out = {}
+        if token_text == "":
+            token_text = token()
+        if token_text is not None:
+            out["Authorization"] = "Bearer " + token_text
+        if body is not None:
+            out["Content-Type"] = "application/json"
+        out.update(extra or {})
+        return out
+
+    def request(self, method, path, body=None, token="", headers=None,
+                timeout=60, connection=None):
+        """One call; path is below /sandbox/ unless it begins with a slash."""
+        if not path.startswith("/"):
+            path = "/sandbox/" + path
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        if isinstance(body, str):
+            body = body.encode()
+        c = connection or self.connect(timeout)
+        try:
+            c.request(method, path, body,
+                      self.headers(token, body, headers))
+            r = c.getresponse()
+            return Response(r.status, r.headers, r.read())
+        finally:
+            if connection is None:
+                c.close()
+
+    def command(self, conversation, text, token="", query="", timeout=150,
+                connection=None, **fields):
+        """POST .../commands: the Response, whatever it is."""
+        path = "v1/conversations/%s/commands%s" % (
+            urllib.parse.quote(conversation, safe=":"), query)
+        return self.request("POST", path, dict(fields, command=text), token,
+                            timeout=timeout, connection=connection)
+
+    def run(self, conversation, text, **fields):
+        """The result of a command that must be 200."""
+        response = self.command(conversation, text, **fields)
+        if response.status != 200:
+            raise AssertionError("no result of %r: %r" % (text[:200],
+                                                          response))
+        return response.json
+
+    def output(self, conversation, text, **fields):
+        """stdout of a command that must exit with 0."""
+        result = self.run(conversation, text, **fields)
+        if result["exitCode"] != 0:
+            raise AssertionError("%r ended with %r" % (text[:200], result))
+        return result["stdout"]
+
+    def status(self, conversation, **options):
+        return self.request("GET", "v1/conversations/" + conversation,
+                            **options).json
+
+    def delete(self, conversation, **options):
+        return self.request("DELETE", "v1/conversations/" + conversation,
+                            **options)

@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""nginx and its runner come and go: runner absent, back, hanging; reload,
+killed workers, `sandbox env`, odd configurations."""
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+from gateway import Gateway, alive, token, wait_for          # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+
+def health(g):
+    return g.request("GET", "health", token=None).json["status"]
+
+
+def ready_status(g):
+    return g.request("GET", "health?ready", token=None).status
+
+
+@test("admin/runner-down")
+def runner_down():
+    with Gateway(runner=None) as g:
+        g.expected.append("[crit]")     # connect() failed, by nginx itself
+        wait_for(lambda: health(g) == "unreachable", 20, "unreachable")
+        same(ready_status(g), 503, "health?ready")
+        r = g.command("down", "echo")
+        same(r.status, 503)
+        same(r.json["code"], "runner_unreachable")
+        check(int(r.headers["Retry-After"]) > 0, "Retry-After", r)
+        limits = g.request("GET", "v1/limits")
+        same(limits.status, 200)
+        check(limits.json.get("reason"), "no reason in", limits)
+        check(g.dir not in limits.body.decode(), "a path of the host:",
+              limits)
+
+        g.kind = "mock"
+        g.start_runner()
+        g.wait_ready(20)
+        same(ready_status(g), 200, "health?ready")
+        same(g.run("down", "mock: stdout=up")["stdout"], "up")
+
+        g.stop_runner(signal.SIGTERM)
+        os.unlink(g.socket)
+        r = g.command("down", "echo")
+        same(r.status, 503)
+        same(r.json["code"], "runner_unreachable")
+        wait_for(lambda: health(g) == "unreachable", 20, "unreachable")
+
+        g.start_runner()
+        g.wait_ready(20)
+        same(g.run("down", "mock: stdout=again")["stdout"], "again")
+
+
+@test("admin/runner-stale-socket")
+def stale_socket():
+    """The socket file is there, nobody listens."""
+    with Gateway(runner=None) as g:
+        g.expected.append("[crit]")
+        s = socket.socket(socket.AF_UNIX)
+        s.bind(g.socket)
+        os.chmod(g.socket, 0o666)
+        s.close()
+        r = g.command("stale", "echo")
+        same((r.status, r.json["code"]), (503, "runner_unreachable"))
+
+
+@test("admin/runner-hangs")
+def runner_hangs():
+    """It accepts and says nothing: requests end, nobody else waits."""
+    with Gateway(runner=None, ready=False) as g:
+        g.expected.append("[crit]")
+        s = socket.socket(socket.AF_UNIX)
+        s.bind(g.socket)
+        os.chmod(g.socket, 0o666)
+        s.listen(64)
+        started = time.monotonic()
+        r = g.command("hang", "echo", timeout=60)
+        check(r.status in (503, 504), "got", r)
+        check(time.monotonic() - started < 45, "waited too long")
+        check(health(g) != "ready", "a silent runner is not ready")
+        s.close()
+
+
+@test("admin/runner-refuses-the-key")
+def wrong_key():
+    with Gateway(runner=None, ready=False) as g:
+        g.kind = "mock"
+        mine = g.key.hex() + "\n"
+        g.write("runner.key", "11" * 32 + "\n")
+        g.start_runner()
+        g.write("runner.key", mine)
+        g.reload()
+        wait_for(lambda: health(g) == "unreachable", 20, "unreachable")
+        r = g.command("key", "echo")
+        same(r.status, 503)
+        check("[error]" in g.error_log, "not a word in the log")
+
+
+@test("limits/no-hidden-timeout", seconds=90)
+def no_hidden_timeout():
+    """Silence of a command is no time-out while PINGs come; nginx's own
+    proxy_read_timeout has no say."""
+    with Gateway(runner="mock", http="proxy_read_timeout 1s;"
+                 "send_timeout 2s; keepalive_timeout 1s;") as g:
+        steps = "head " + "sleep=2 ping " * 5 + "stdout=ok"
+        same(g.run("silent", "mock: " + steps)["stdout"], "ok")
+        steps = "ping sleep=4 " * 5 + "stdout=queued"
+        same(g.run("silent", "mock: " + steps)["stdout"], "queued")
+
+
+@test("limits/lost-pings", seconds=90)
+def lost_pings():
+    """No PING for 15 s: the runner is taken for lost, the client is told."""
+    with Gateway(runner="mock") as g:
+        r = g.command("pings", "mock: head stdout=x sleep=40", timeout=60)
+        same(r.status, 200)
+        same(r.json["outcome"], "runner_lost")
+        same(r.json["stdout"], "x")
+        r = g.command("pings", "mock: sleep=40", timeout=60)
+        check(r.status in (503, 504), "before HEAD:", r)
+        seen = json.loads(g.run("pings", "mock: seen")["stdout"])
+        same(seen.count("COMMAND"), 3, "a time-out is never retried")
+
+
+@test("persistence/reload", seconds=180)
+def reload():
+    with Gateway(runner="mock") as g:
+        failures = []
+        stop = threading.Event()
+
+        def client(number):
+            while not stop.is_set():
+                try:
+                    r = g.command("reload%d" % number,
+                                  "mock: head sleep=0.3 stdout=fine")
+                    if r.status != 200 or r.json["stdout"] != "fine":
+                        failures.append(repr(r))
+                except Exception as error:
+                    failures.append(repr(error))
+
+        threads = [threading.Thread(target=client, args=(n,))
+                   for n in range(8)]
+        for t in threads:
+            t.start()
+        old = set()
+        for _ in range(6):
+            old |= g.reload()
+            time.sleep(0.2)
+        stop.set()
+        for t in threads:
+            t.join()
+        same(failures[:3], [], "failures during reloads")
+        old -= set(g.workers())
+        wait_for(lambda: not any(alive(p) for p in old), 30,
+                 "the end of old workers")
+
+
+@test("persistence/worker-killed", seconds=120)
+def worker_killed():
+    with Gateway(runner="mock", workers=2) as g:
+        g.expected.append("exited on signal 9")
+        for n in range(5):
+            victim = g.workers()[n % 2]
+            os.kill(victim, signal.SIGKILL)
+            wait_for(lambda: len(g.workers()) == 2
+                     and victim not in g.workers(), 10, "a new worker")
+            for m in range(10):
+                same(g.run("killed%d" % m, "mock: stdout=ok")["stdout"],
+                     "ok")
+        g.wait_ready(20)
+
+
+@test("admin/reload-config")
+def reload_config():
+    with Gateway(runner="mock") as g:
+        same(g.run("config", "x")["timeoutSeconds"], 120)
+        g.reload(location="sandbox_wall_time 33s;")
+        wait_for(lambda: g.run("config", "x")["timeoutSeconds"] == 33, 10,
+                 "the new cap")
+        # the runner's socket moves
+        os.rename(g.socket, g.path("moved.sock"))
+        old, g.socket = g.socket, g.path("moved.sock")
+        g.reload(location="")
+        wait_for(lambda: g.command("config", "x").status == 200, 20,
+                 "the moved runner")
+        check(not os.path.exists(old), "the old socket")
+        # the module is loaded, nothing uses it
+        g.configure()
+        text = g.read("nginx.conf")
+        text = re.sub(r"location /sandbox/ \{.*?\n        \}\n",
+                      "location /x { return 204; }\n", text, flags=re.S)
+        g.write("nginx.conf", text)
+        os.kill(g.master(), signal.SIGHUP)
+        wait_for(lambda: g.request("GET", "/x", token=None).status == 204,
+                 10, "a configuration without the module")
+        same(g.request("GET", "health", token=None).status, 404)
+        g.reload(location="")
+        wait_for(lambda: g.request("GET", "health", token=None).status
+                 == 200, 10, "the module in use again")
+        g.wait_ready(20)
+
+
+@test("admin/env-switch")
+def env_switch():
+    for value, expected in (("true", "ready"), ("false", "disabled"),
+                            (None, "disabled")):
+        # the variable is read with the configuration, by the master
+        if value is None:
+            os.environ.pop("ARCHESTRA_CODE_RUNTIME_ENABLED", None)
+        else:
+            os.environ["ARCHESTRA_CODE_RUNTIME_ENABLED"] = value
+        try:
+            with Gateway(runner="mock", ready=False, mode="env",
+                         main="env ARCHESTRA_CODE_RUNTIME_ENABLED;") as g:
+                wait_for(lambda: health(g) == expected, 20, expected)
+                r = g.command("env", "mock: stdout=on")
+                if expected == "ready":
+                    same(r.json["stdout"], "on")
+                else:
+                    same((r.status, r.json["code"]),
+                         (503, "sandbox_disabled"))
+                    same(ready_status(g), 503)
+                check("ARCHESTRA_CODE_RUNTIME_ENABLED" in g.error_log,
+                      "the error log does not say what was read")
+        finally:
+            os.environ.pop("ARCHESTRA_CODE_RUNTIME_ENABLED", None)
+
+
+@test("admin/env-false-wins-over-on")
+def env_false_wins():
+    os.environ["ARCHESTRA_CODE_RUNTIME_ENABLED"] = "false"
+    try:
+        with Gateway(runner="mock", ready=False,
+                     main="env ARCHESTRA_CODE_RUNTIME_ENABLED;") as g:
+            same(health(g), "disabled")
+            r = g.command("env", "mock: stdout=on")
+            same((r.status, r.json["code"]), (503, "sandbox_disabled"))
+    finally:
+        os.environ.pop("ARCHESTRA_CODE_RUNTIME_ENABLED", None)
+
+
+@test("admin/zone-full", seconds=180)
+def zone_full():
+    """More conversations than the smallest zone holds: work goes on."""
+    with Gateway(runner="mock", zone="64k") as g:
+        c = g.connect()
+        for n in range(3000):
+            r = g.request("POST", "v1/conversations/full-%d-%s/commands"
+                          % (n, "x" * 100), {"command": "mock: stdout=ok"},
+                          connection=c)
+            check(r.status == 200 and r.json["stdout"] == "ok",
+                  "conversation %d: %r" % (n, r))
+        c.close()
+        lines = [line for line in g.error_log.splitlines()
+                 if "zone" in line and "memory" in line]
+        check(len(lines) < 100, "a flood in the log: %d" % len(lines))
+
+
+@test("admin/socket-rights")
+def socket_rights():
+    """A socket that the workers may not open: one clear line."""
+    with Gateway(runner="mock", ready=False) as g:
+        g.expected.append("[crit]")
+        os.chmod(g.socket, 0o600)
+        r = g.command("rights", "echo")
+        same((r.status, r.json["code"]), (503, "runner_unreachable"))
+        check("Permission denied" in g.error_log, "not in the log")
+        os.chmod(g.socket, 0o666)
+        g.wait_ready(20)
+        same(g.run("rights", "mock: stdout=ok")["stdout"], "ok")
+
+
+@test("admin/many-locations")
+def many_locations():
+    """Two runners' worth of locations, each with its own policy."""
+    server = "".join("""
+        location /box%d/ {
+            sandbox on;
+            sandbox_realm realm%d;
+            sandbox_permission p:%d;
+            sandbox_jwt_secret_file %%(dir)s/jwt.key;
+        }
+    """ % (n, n, n) for n in range(30))
+    g = Gateway(runner="mock")
+    g.options["server"] = server % {"dir": g.dir}
+    with g:
+        for n in range(0, 30, 7):
+            text = token(permissions=["p:%d" % n])
+            for m in range(0, 30, 7):
+                r = g.request("GET", "/box%d/v1/limits" % m, token=text)
+                same(r.status, 200 if n == m else 403, "%d of %d" % (n, m))
+
+
+main()
