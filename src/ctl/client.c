@@ -1,0 +1,436 @@
+/*
+ * Finds the gateway and makes one HTTP call.  Every wait has an end, no proxy
+ * of the environment is used, and no redirection followed with the token.
+ */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE                              /* asprintf() */
+#endif
+
+#include "ctl.h"
+#include "client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+
+#define CTL_MAX_URL    2048
+#define CTL_MAX_TOKEN  (64 * 1024)
+#define CTL_STATE      "run"
+
+
+static char *ctl_setting(const ctl_connection_t *connection,
+    const ctl_values_t *given, const char *name, const char *variable,
+    size_t max, int quiet);
+static char *ctl_setting_file(const char *state, const char *name, size_t max);
+static int ctl_url_check(char *url);
+static int ctl_client_prepare(ctl_client_t *client, const char *token);
+static size_t ctl_reply_write(char *data, size_t size, size_t n, void *context);
+static int ctl_call_failed(const ctl_client_t *client, CURLcode rc, long wait,
+    ctl_reply_t *reply);
+
+
+int
+ctl_client_open(ctl_client_t *client, const ctl_connection_t *connection,
+    int anonymous)
+{
+    int    rc;
+    char  *token;
+
+    memset(client, 0, sizeof(ctl_client_t));
+
+    client->url = ctl_setting(connection, &connection->url, "url",
+                              "SANDBOX_URL", CTL_MAX_URL, 0);
+
+    if (client->url == NULL || ctl_url_check(client->url) == -1) {
+        return -1;
+    }
+
+    token = NULL;
+
+    if (!anonymous) {
+        token = ctl_setting(connection, &connection->token, "token",
+                            "SANDBOX_TOKEN", CTL_MAX_TOKEN, 0);
+
+        if (token == NULL) {
+            return -1;
+        }
+
+        if (token[strcspn(token, " \t\r\n")] != '\0') {
+            free(token);
+            return ctl_fault("the token has blanks in it");
+        }
+    }
+
+    rc = ctl_client_prepare(client, token);
+    free(token);
+
+    return rc;
+}
+
+
+int
+ctl_client_known(const ctl_connection_t *connection)
+{
+    char  *url;
+
+    url = ctl_setting(connection, &connection->url, "url", "SANDBOX_URL",
+                      CTL_MAX_URL, 1);
+    free(url);
+
+    return url != NULL;
+}
+
+
+void
+ctl_client_close(ctl_client_t *client)
+{
+    if (client->curl != NULL) {
+        curl_easy_cleanup(client->curl);
+    }
+
+    curl_slist_free_all(client->headers);
+    free(client->url);
+    memset(client, 0, sizeof(ctl_client_t));
+}
+
+
+/*
+ * What was said on the command line wins: the value itself, then a state
+ * directory; then the environment; then ./run.
+ */
+
+static char *
+ctl_setting(const ctl_connection_t *connection, const ctl_values_t *given,
+    const char *name, const char *variable, size_t max, int quiet)
+{
+    char        *value;
+    const char  *text, *state;
+
+    text = ctl_value(given, NULL);
+
+    if (text == NULL && connection->state.n == 0) {
+        text = getenv(variable);
+    }
+
+    if (text != NULL && *text != '\0') {
+        value = strlen(text) <= max ? strdup(text) : NULL;
+
+        if (value == NULL && !quiet) {
+            ctl_fault("the %s has more than %zu bytes", name, max);
+        }
+
+        return value;
+    }
+
+    state = ctl_value(&connection->state, CTL_STATE);
+    value = ctl_setting_file(state, name, max);
+
+    if (value == NULL && !quiet) {
+        ctl_fault("no %s: there is no file %s/%s (is 'make run' running?), "
+                  "no --%s and no $%s", name, state, name, name, variable);
+    }
+
+    return value;
+}
+
+
+static char *
+ctl_setting_file(const char *state, const char *name, size_t max)
+{
+    char     *path;
+    size_t    size;
+    uint8_t  *data;
+
+    if (asprintf(&path, "%s/%s", state, name) == -1) {
+        return NULL;
+    }
+
+    if (access(path, F_OK) == -1
+        || ctl_file_read(path, max, &data, &size) == -1)
+    {
+        free(path);
+        return NULL;
+    }
+
+    free(path);
+
+    size = strcspn((char *) data, "\r\n");
+    data[size] = '\0';
+
+    if (size == 0) {
+        free(data);
+        return NULL;
+    }
+
+    return (char *) data;
+}
+
+
+static int
+ctl_url_check(char *url)
+{
+    size_t  n;
+
+    if (strncasecmp(url, "http://", 7) != 0
+        && strncasecmp(url, "https://", 8) != 0)
+    {
+        return ctl_fault("the URL \"%s\" begins with neither http:// nor "
+                         "https://", url);
+    }
+
+    if (url[strcspn(url, "?# \t")] != '\0') {
+        return ctl_fault("the URL \"%s\" must be a prefix: no blanks, no ?, "
+                         "no #", url);
+    }
+
+    for (n = strlen(url); url[n - 1] == '/'; n--) {
+        url[n - 1] = '\0';
+    }
+
+    return 0;
+}
+
+
+static int
+ctl_client_prepare(ctl_client_t *client, const char *token)
+{
+    char               *line;
+    struct curl_slist  *list;
+
+    client->curl = curl_easy_init();
+
+    if (client->curl == NULL) {
+        return ctl_fault("no memory");
+    }
+
+    /* without it curl waits a second for a "100 Continue" */
+
+    client->headers = curl_slist_append(NULL, "Expect:");
+
+    if (token != NULL) {
+        if (asprintf(&line, "Authorization: Bearer %s", token) == -1) {
+            return ctl_fault("no memory");
+        }
+
+        list = curl_slist_append(client->headers, line);
+        free(line);
+
+        if (list == NULL) {
+            return ctl_fault("no memory");
+        }
+
+        client->headers = list;
+    }
+
+    return 0;
+}
+
+
+int
+ctl_client_call(ctl_client_t *client, const char *method, const char *path,
+    const char *body, long wait, ctl_reply_t *reply)
+{
+    CURL               *curl;
+    char               *url;
+    CURLcode            rc;
+    struct curl_slist  *json;
+
+    memset(reply, 0, sizeof(ctl_reply_t));
+
+    if (asprintf(&url, "%s/%s", client->url, path) == -1) {
+        return ctl_fault("no memory");
+    }
+
+    curl = client->curl;
+    json = NULL;
+
+    curl_easy_reset(curl);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long) CTL_CONNECT_WAIT);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, wait);
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "sandboxctl/" CTL_VERSION);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, ctl_reply_write);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, reply);
+
+    if (body != NULL) {
+        json = curl_slist_append(NULL, "Content-Type: application/json");
+
+        if (json == NULL) {
+            free(url);
+            return ctl_fault("no memory");
+        }
+
+        json->next = client->headers;
+        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, json);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                         (curl_off_t) strlen(body));
+
+    } else if (strcmp(method, "POST") == 0) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) 0);
+    }
+
+    rc = curl_easy_perform(curl);
+
+    free(url);
+
+    if (json != NULL) {
+        json->next = NULL;
+        curl_slist_free_all(json);
+    }
+
+    if (rc != CURLE_OK) {
+        return ctl_call_failed(client, rc, wait, reply);
+    }
+
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &reply->status);
+
+    return 0;
+}
+
+
+static size_t
+ctl_reply_write(char *data, size_t size, size_t n, void *context)
+{
+    char         *larger;
+    ctl_reply_t  *reply;
+
+    reply = context;
+    n *= size;
+
+    if (n > CTL_MAX_REPLY - reply->size) {
+        return 0;
+    }
+
+    larger = realloc(reply->body, reply->size + n + 1);
+    if (larger == NULL) {
+        return 0;
+    }
+
+    memcpy(larger + reply->size, data, n);
+    reply->body = larger;
+    reply->size += n;
+    reply->body[reply->size] = '\0';
+
+    return n;
+}
+
+
+static int
+ctl_call_failed(const ctl_client_t *client, CURLcode rc, long wait,
+    ctl_reply_t *reply)
+{
+    long  written;
+
+    written = 0;
+    curl_easy_getinfo(client->curl, CURLINFO_REQUEST_SIZE, &written);
+    reply->sent = written > 0;
+
+    switch (rc) {
+
+    case CURLE_COULDNT_CONNECT:
+        return ctl_fault("nothing answers at %s (is the gateway running?)",
+                         client->url);
+
+    case CURLE_COULDNT_RESOLVE_HOST:
+        return ctl_fault("the host of %s is not known", client->url);
+
+    case CURLE_OPERATION_TIMEDOUT:
+        return ctl_fault("%s did not answer within %ld s", client->url,
+                         reply->sent ? wait : (long) CTL_CONNECT_WAIT);
+
+    case CURLE_WRITE_ERROR:
+        return ctl_fault("the answer of %s is too large", client->url);
+
+    case CURLE_GOT_NOTHING:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+    case CURLE_PARTIAL_FILE:
+        return ctl_fault("the connection to %s broke (%s)", client->url,
+                         curl_easy_strerror(rc));
+
+    default:
+        return ctl_fault("no answer from %s: %s", client->url,
+                         curl_easy_strerror(rc));
+    }
+}
+
+
+void
+ctl_reply_free(ctl_reply_t *reply)
+{
+    free(reply->body);
+    reply->body = NULL;
+    reply->size = 0;
+}
+
+
+int
+ctl_reply_check(const ctl_reply_t *reply)
+{
+    json_t      *problem;
+    const char  *code, *detail;
+
+    if (reply->status >= 200 && reply->status <= 299) {
+        return 0;
+    }
+
+    problem = reply->size == 0 ? NULL
+              : json_loadb(reply->body, reply->size, 0, NULL);
+
+    code = json_string_value(json_object_get(problem, "code"));
+    detail = json_string_value(json_object_get(problem, "detail"));
+
+    if (detail == NULL) {
+        detail = json_string_value(json_object_get(problem, "title"));
+    }
+
+    if (code != NULL) {
+        ctl_fault("%s (%s, HTTP %ld)", detail != NULL ? detail : "refused",
+                  code, reply->status);
+
+    } else {
+        ctl_fault("HTTP %ld from something that is not the gateway; "
+                  "is the URL right?", reply->status);
+    }
+
+    json_decref(problem);
+
+    return -1;
+}
+
+
+json_t *
+ctl_reply_object(const ctl_reply_t *reply)
+{
+    json_t        *object;
+    json_error_t   error;
+
+    if (ctl_reply_check(reply) == -1) {
+        return NULL;
+    }
+
+    object = reply->size == 0 ? NULL
+             : json_loadb(reply->body, reply->size, 0, &error);
+
+    if (!json_is_object(object)) {
+        json_decref(object);
+        ctl_fault("the answer is not JSON; is the URL right?");
+        return NULL;
+    }
+
+    return object;
+}

@@ -1,0 +1,104 @@
+/*
+ * sandboxctl: the HTTP interface and this host from a shell.  The table of
+ * verbs and nothing else.
+ */
+
+#include "ctl.h"
+#include "options.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <curl/curl.h>
+
+
+static const ctl_verb_t  ctl_verbs[] = {
+    { "run", "run a command in a conversation's sandbox", ctl_run },
+    { "reset", "give a conversation a fresh sandbox", ctl_reset },
+    { "rm", "end a conversation and all that is in it", ctl_remove },
+    { "status", "the gateway's state and limits, or a conversation's",
+      ctl_status },
+    { "doctor", "what this host lacks, and the remedy", ctl_doctor },
+    { "token", "a token to try things with", ctl_token },
+    { NULL, NULL, NULL }
+};
+
+
+static void
+ctl_help(void)
+{
+    const ctl_verb_t  *verb;
+
+    printf("usage: sandboxctl VERB [options]\n\n");
+
+    for (verb = ctl_verbs; verb->name != NULL; verb++) {
+        printf("  %-10s %s\n", verb->name, verb->summary);
+    }
+
+    printf("\n'sandboxctl VERB --help' says more.\n");
+}
+
+
+static int
+ctl_unknown(const char *word)
+{
+    unsigned     n;
+    const char  *near;
+    const char  *names[sizeof(ctl_verbs) / sizeof(ctl_verbs[0])];
+
+    for (n = 0; ctl_verbs[n].name != NULL; n++) {
+        names[n] = ctl_verbs[n].name;
+    }
+
+    names[n] = NULL;
+    near = ctl_nearest(word, names);
+
+    if (near != NULL) {
+        ctl_fault("there is no verb \"%s\", did you mean \"%s\"?", word, near);
+
+    } else {
+        ctl_fault("there is no verb \"%s\" (see --help)", word);
+    }
+
+    return CTL_USAGE;
+}
+
+
+int
+main(int argc, char **argv)
+{
+    const ctl_verb_t  *verb;
+
+    /* a reader that goes away is an error of write(), not our end */
+
+    signal(SIGPIPE, SIG_IGN);
+
+    if (argc < 2) {
+        ctl_fault("which verb? (see --help)");
+        return CTL_USAGE;
+    }
+
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0
+        || strcmp(argv[1], "help") == 0)
+    {
+        ctl_help();
+        return CTL_OK;
+    }
+
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("sandboxctl %s\n", CTL_VERSION);
+        return CTL_OK;
+    }
+
+    for (verb = ctl_verbs; verb->name != NULL; verb++) {
+        if (strcmp(argv[1], verb->name) == 0) {
+            ctl_set_verb(verb->name);
+            curl_global_init(CURL_GLOBAL_DEFAULT);
+
+            return verb->run(argc - 1, argv + 1);
+        }
+    }
+
+    return ctl_unknown(argv[1]);
+}

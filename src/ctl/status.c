@@ -1,0 +1,243 @@
+/*
+ * sandboxctl status: the gateway's health and limits, or what a conversation
+ * is doing, for people.  Prints whatever the gateway says, a line a value, so
+ * it need not know the names.
+ */
+
+#include "ctl.h"
+#include "client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+
+#define CTL_MAX_DEPTH  8
+
+
+static int ctl_status_gateway(ctl_client_t *client);
+static int ctl_status_object(ctl_client_t *client, const char *path);
+static void ctl_print(const json_t *value, const char *name, int depth);
+static void ctl_print_number(const char *name, json_int_t n);
+static int ctl_ends(const char *name, const char *tail);
+
+
+int
+ctl_status(int argc, char **argv)
+{
+    int            rc;
+    char           path[256];
+    ctl_client_t   client;
+
+    static ctl_connection_t  connection;
+
+    static const ctl_option_t  options[] = {
+        CTL_CONNECTION(&connection),
+        { NULL, NULL, NULL, 0, NULL }
+    };
+
+    static ctl_command_t  command = {
+        .usage = "status [options] [CONVERSATION]",
+        .about = "Health and limits of the gateway, or the state of a "
+                 "conversation. Exits with 1\nwhere the gateway is not "
+                 "ready.\n",
+        .options = options,
+        .min = 0,
+        .max = 1
+    };
+
+    rc = ctl_options_read(&command, argc, argv);
+
+    if (rc != CTL_READ_OK) {
+        return rc == CTL_READ_HELP ? CTL_OK : CTL_USAGE;
+    }
+
+    if (command.nargs == 1 && !ctl_conversation_valid(command.args[0])) {
+        ctl_fault("\"%s\" is not a conversation: 1 to 128 letters, digits "
+                  "and ._:-", command.args[0]);
+        return CTL_USAGE;
+    }
+
+    rc = ctl_client_open(&client, &connection, 0);
+
+    if (rc == 0) {
+        if (command.nargs == 0) {
+            rc = ctl_status_gateway(&client);
+
+        } else {
+            snprintf(path, sizeof(path), "v1/conversations/%s",
+                     command.args[0]);
+            rc = ctl_status_object(&client, path);
+        }
+    }
+
+    ctl_client_close(&client);
+
+    return rc == 0 ? CTL_OK : CTL_FAULT;
+}
+
+
+static int
+ctl_status_gateway(ctl_client_t *client)
+{
+    int            ready;
+    json_t        *health;
+    const char    *status;
+    ctl_reply_t    reply;
+
+    if (ctl_client_call(client, "GET", "health", NULL, CTL_REPLY_WAIT, &reply)
+        == -1)
+    {
+        ctl_reply_free(&reply);
+        return -1;
+    }
+
+    health = ctl_reply_object(&reply);
+    ctl_reply_free(&reply);
+
+    if (health == NULL) {
+        return -1;
+    }
+
+    status = json_string_value(json_object_get(health, "status"));
+    ready = status != NULL && strcmp(status, "ready") == 0;
+
+    printf("%-28s %s\n", "gateway", client->url);
+    ctl_print(health, NULL, 0);
+    json_decref(health);
+
+    if (ctl_status_object(client, "v1/limits") == -1) {
+        return -1;
+    }
+
+    return ready ? 0 : -1;
+}
+
+
+static int
+ctl_status_object(ctl_client_t *client, const char *path)
+{
+    json_t        *object;
+    ctl_reply_t    reply;
+
+    if (ctl_client_call(client, "GET", path, NULL, CTL_REPLY_WAIT, &reply)
+        == -1)
+    {
+        ctl_reply_free(&reply);
+        return -1;
+    }
+
+    object = ctl_reply_object(&reply);
+    ctl_reply_free(&reply);
+
+    if (object == NULL) {
+        return -1;
+    }
+
+    ctl_print(object, NULL, 0);
+    json_decref(object);
+
+    return 0;
+}
+
+
+/* "limits.memoryBytes" and its value, a line each. */
+
+static void
+ctl_print(const json_t *value, const char *name, int depth)
+{
+    size_t       i;
+    char         path[256];
+    json_t      *item;
+    const char  *key, *p;
+
+    if (depth > CTL_MAX_DEPTH) {
+        return;
+    }
+
+    switch (json_typeof(value)) {
+
+    case JSON_OBJECT:
+        json_object_foreach((json_t *) value, key, item) {
+            snprintf(path, sizeof(path), "%s%s%s", name == NULL ? "" : name,
+                     name == NULL ? "" : ".", key);
+            ctl_print(item, path, depth + 1);
+        }
+
+        return;
+
+    case JSON_ARRAY:
+        for (i = 0; i < json_array_size(value); i++) {
+            ctl_print(json_array_get(value, i), name, depth + 1);
+        }
+
+        return;
+
+    case JSON_STRING:
+        printf("%-28s ", name);
+
+        for (p = json_string_value(value); *p != '\0'; p++) {
+            putchar((unsigned char) *p < 0x20 || *p == 0x7f ? ' ' : *p);
+        }
+
+        putchar('\n');
+        return;
+
+    case JSON_INTEGER:
+        ctl_print_number(name, json_integer_value(value));
+        return;
+
+    case JSON_REAL:
+        printf("%-28s %.3f\n", name, json_real_value(value));
+        return;
+
+    case JSON_TRUE:
+        printf("%-28s yes\n", name);
+        return;
+
+    case JSON_FALSE:
+        printf("%-28s no\n", name);
+        return;
+
+    default:
+        printf("%-28s -\n", name);
+    }
+}
+
+
+static void
+ctl_print_number(const char *name, json_int_t n)
+{
+    printf("%-28s ", name);
+
+    if (ctl_ends(name, "Bytes") && n >= 1024 * 1024) {
+        printf("%.1f MiB\n", (double) n / (1024 * 1024));
+
+    } else if (ctl_ends(name, "Bytes") && n >= 1024) {
+        printf("%.1f KiB\n", (double) n / 1024);
+
+    } else if (ctl_ends(name, "Bytes")) {
+        printf("%lld bytes\n", (long long) n);
+
+    } else if (ctl_ends(name, "Seconds")) {
+        printf("%lld s\n", (long long) n);
+
+    } else if (ctl_ends(name, "Ms")) {
+        printf("%lld ms\n", (long long) n);
+
+    } else {
+        printf("%lld\n", (long long) n);
+    }
+}
+
+
+static int
+ctl_ends(const char *name, const char *tail)
+{
+    size_t  n, size;
+
+    n = strlen(name);
+    size = strlen(tail);
+
+    return n >= size && strcmp(name + n - size, tail) == 0;
+}
