@@ -1,0 +1,426 @@
+/*
+ * sandbox-agent: the types its files share, and what each offers the others.
+ * One thread, one event loop; nothing here may block, except for the moment
+ * between clone and exec.
+ */
+
+#ifndef AGENT_H
+#define AGENT_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent_event.h"
+#include "agent_output.h"
+#include "agent_request.h"
+#include "sandbox_wire.h"
+
+
+#define AGENT_UID                 1000
+#define AGENT_GID                 1000
+#define AGENT_HOME                "/home/sandbox"
+#define AGENT_ENVIRONMENT         "/usr/share/sandbox/env"
+
+#define AGENT_MAX_CONNECTIONS     256
+#define AGENT_MAX_BODY            (16 * 1024 * 1024)   /* bytes of stdin */
+#define AGENT_MAX_REQUESTS        (64 * 1024 * 1024)   /* bytes held, in all */
+#define AGENT_MAX_LEFT            64     /* commands with leftovers */
+#define AGENT_MAX_PATH            4096
+
+/* milliseconds */
+
+#define AGENT_PLACE_WAIT          1000   /* a slow request keeps its place */
+#define AGENT_SEND_WAIT           60000  /* a client that reads nothing */
+#define AGENT_STOP_WAIT           1000
+#define AGENT_KILL_WAIT           1000   /* until a killed tree is gone */
+#define AGENT_SPAWN_WAIT          1000   /* for a process, with retries */
+
+
+typedef struct agent_connection_s  agent_connection_t;
+typedef struct agent_command_s     agent_command_t;
+
+
+/* all frames of one answer; shared by connections and kept receipts */
+
+typedef struct {
+    unsigned               references;
+    size_t                 head;         /* bytes of the HEAD frame */
+    size_t                 size;
+    uint8_t                data[];
+} agent_answer_t;
+
+
+/* the processes of one command: a cgroup2 directory, or else a session */
+
+typedef struct {
+    unsigned               number;       /* cN; 0: there is no directory */
+    int                    directory;    /* for CLONE_INTO_CGROUP */
+    int                    procs;
+    int                    kill;
+    int                    stat;
+    pid_t                  session;      /* of the shell */
+    uint64_t               cpu_base;     /* usage before this command */
+} agent_tree_t;
+
+
+typedef enum {
+    AGENT_CONNECTION_TAKE = 0,           /* TAKEN is not out yet */
+    AGENT_CONNECTION_READ,
+    AGENT_CONNECTION_WAIT,               /* for its command */
+    AGENT_CONNECTION_ANSWER,             /* sends, then closes */
+    AGENT_CONNECTION_LINGER              /* ERROR sent, reads input away */
+} agent_connection_state_e;
+
+
+struct agent_connection_s {
+    agent_connection_t       *prev;      /* of all */
+    agent_connection_t       *next;
+    agent_connection_t       *peer;      /* next that waits for the command */
+    agent_command_t          *command;
+    agent_watch_t             watch;
+    agent_timer_t             timer;     /* progress, PING, or linger */
+    agent_connection_state_e  state;
+    uint32_t                  serial;    /* of CONN */
+    uint64_t                  sequence;  /* order of acceptance */
+    uint64_t                  accepted;  /* us */
+    unsigned                  granted:1; /* came with a run slot */
+    unsigned                  fresh:1;   /* this instance was made for it */
+    unsigned                  returned:1;
+    unsigned                  parsed:1;  /* the preamble is */
+    unsigned                  head_sent:1;
+    unsigned                  input_left:1;  /* the client may still send */
+
+    sandbox_preamble_t        preamble;
+    uint8_t                  *in;
+    size_t                    in_size;   /* allocated */
+    size_t                    in_have;
+    size_t                    body;      /* decoded bytes of a chunked one */
+    size_t                    chunk;     /* bytes left of the chunk */
+    unsigned                  body_end:1;
+
+    uint8_t                  *out;       /* small frames, not yet sent */
+    size_t                    out_size;
+    size_t                    out_sent;
+    agent_answer_t           *answer;    /* after them */
+    size_t                    answer_sent;
+    size_t                    lingered;
+};
+
+
+typedef enum {
+    AGENT_COMMAND_QUEUED = 0,
+    AGENT_COMMAND_STARTING,              /* HEAD is out, no process yet */
+    AGENT_COMMAND_RUNNING,
+    AGENT_COMMAND_ENDING,                /* shell gone, tree being killed */
+    AGENT_COMMAND_LEFT                   /* answered; processes remain */
+} agent_command_state_e;
+
+
+struct agent_command_s {
+    agent_command_t       *prev;         /* queue, or those left */
+    agent_command_t       *next;
+    agent_connection_t    *waiting;
+    agent_command_state_e  state;
+    uint64_t               sequence;
+
+    uint8_t               *raw;          /* preamble, head, body; owned */
+    size_t                 raw_size;     /* allocated */
+    size_t                 raw_have;
+    agent_request_t        request;
+    const uint8_t         *input;        /* of stdin, within raw */
+    size_t                 input_size;
+    size_t                 input_sent;
+    char                   id[SANDBOX_WIRE_MAX_COMMAND_ID + 1];
+
+    unsigned               fresh:1;      /* wants a fresh sandbox */
+    unsigned               created:1;    /* the sandbox was made for it */
+    unsigned               killed:1;
+    unsigned               signalled:1;  /* the shell died by a signal */
+    unsigned               spawn_failed:1;
+    int                    code;         /* exit status, or the signal */
+    sandbox_outcome_e      outcome;      /* EXIT until known otherwise */
+
+    pid_t                  pid;          /* 0: none, or reaped */
+    agent_tree_t           tree;
+    unsigned               processes;    /* left, as last counted */
+    int                    directory;    /* descriptor of cwd */
+    char                   cwd[AGENT_MAX_PATH];
+    agent_watch_t          in;
+    agent_watch_t          out[2];
+    agent_watch_t          events;
+    int                    child_fd[3];
+    agent_output_t         output[2];
+    agent_timer_t          wall;
+    agent_timer_t          cpu;
+    agent_timer_t          wait;         /* spawn retry, death of the tree */
+    unsigned               attempts;
+    uint64_t               accepted;     /* us */
+    uint64_t               started;
+    uint64_t               ended;
+    uint64_t               cpu_used;     /* us */
+    uint64_t               oom_kills;
+    uint64_t               memory_peak;  /* bytes */
+};
+
+
+/* what this process is, and what it holds */
+
+typedef struct {
+    unsigned               claimed:1;
+    unsigned               created:1;    /* not yet told in a result */
+    unsigned               tcp:1;        /* no runner: all is granted */
+    unsigned               stopping:1;
+    unsigned               replacing:1;  /* waits to hand all back */
+    unsigned               replaced:1;
+    unsigned               mapped:1;     /* kill(-1) may be used */
+    uint8_t                session[SANDBOX_WIRE_SESSION_SIZE];
+    uint8_t                secret[SANDBOX_WIRE_KEY_SIZE];    /* TCP */
+    uint64_t               instance;
+    char                   sandbox_id[SANDBOX_WIRE_SANDBOX_ID_SIZE + 1];
+
+    unsigned               slots;        /* run slots held */
+    unsigned               wanted;       /* 1: a WANT is open */
+    unsigned               connections;
+    unsigned               queued;
+    unsigned               left;
+    uint64_t               commands;     /* ended so far */
+    size_t                 request_bytes;
+    agent_command_t       *running;
+} agent_t;
+
+extern agent_t  agent;
+
+
+/* agent_sandbox.c */
+
+/* 0, or -1: claimed by another session, or an id that can't be. */
+int agent_sandbox_claim(const uint8_t *session, uint64_t instance,
+    const uint8_t *id, size_t id_size, int created);
+
+/* NULL, or the code of the ERROR and a sentence (a constant). */
+const char *agent_sandbox_admit(const sandbox_preamble_t *preamble,
+    int returned, const char **detail);
+
+/* agent_log.c */
+
+/* One line on standard error; never blocks, at most 50 lines a second. */
+__attribute__((format(printf, 1, 2)))
+void agent_log(const char *format, ...);
+
+/* agent_guard.c */
+
+/* 1: no id of this user namespace is the host's root; text of uid_map. */
+int agent_guard_map(const char *text);
+
+/* Fills agent.mapped.  -1: must not run here; says why on standard error. */
+int agent_guard_check(int tcp);
+
+/* Kills all but itself in this pid namespace; -1 where that is not safe. */
+int agent_guard_sweep(void);
+
+/* agent_control.c */
+
+int agent_control_init(int fd);
+
+/* Each sends its message, or queues it; all do nothing without a runner. */
+void agent_control_want(void);
+void agent_control_done(unsigned slots);
+int agent_control_connected(void);
+
+/* fd and memfd are closed when they are sent, or on error.  -1: not sent. */
+int agent_control_return(uint32_t serial, int fd, int memfd);
+int agent_control_replace(void);
+
+/* RUNNING, QUEUED, BACKGROUND or COMMANDS may have changed. */
+void agent_control_state(void);
+
+/* agent_tcp.c */
+
+/* Listens on ADDR:PORT, reads the secret.  -1: said why. */
+int agent_tcp_init(const char *address, const char *secret_file);
+
+/* agent_connection.c */
+
+/*
+ * Takes over fd.  With memfd (else -1) the request is read from there and
+ * memfd is closed.  NULL: no room or memory, fd is closed with an ERROR.
+ */
+agent_connection_t *agent_connection_new(int fd, int memfd, uint32_t serial,
+    unsigned flags);
+
+/* Begins to read; TAKEN has been sent.  May free the connection. */
+void agent_connection_begin(agent_connection_t *c);
+
+/* ERROR, then linger if the client may still send; frees it in the end. */
+void agent_connection_error(agent_connection_t *c, const char *code,
+    const char *detail, unsigned retry_after);
+
+/* Frames of at most a few hundred bytes.  -1: the connection is lost. */
+int agent_connection_send(agent_connection_t *c, const uint8_t *data,
+    size_t size);
+
+/* Sends the answer (what is left of it after HEAD), then closes. */
+void agent_connection_answer(agent_connection_t *c, agent_answer_t *answer);
+
+/* Now waits for its command: hang-up and PING are looked after. */
+void agent_connection_wait(agent_connection_t *c);
+
+void agent_connection_close(agent_connection_t *c);
+
+/* Takes the descriptor away from it and frees the rest. */
+int agent_connection_detach(agent_connection_t *c);
+
+agent_connection_t *agent_connection_first(void);
+agent_connection_t *agent_connection_by_serial(uint32_t serial);
+
+/* Connections whose request is not complete. */
+unsigned agent_connection_reading(void);
+
+/* agent_queue.c */
+
+/* The request of c is complete.  Consumes or frees c. */
+void agent_queue_enter(agent_connection_t *c);
+
+/* Starts what may start, asks for slots or gives them back. */
+void agent_queue_process(void);
+
+void agent_queue_lost(agent_connection_t *c);
+
+/* The running command has been answered. */
+void agent_queue_ended(void);
+
+void agent_queue_stop(unsigned outcome);
+agent_command_t *agent_queue_first(void);
+void agent_queue_remove(agent_command_t *command);
+
+/* agent_replace.c */
+
+/* The front of the queue wants a fresh sandbox: hand all of it back. */
+void agent_replace(void);
+
+/* agent_command.c */
+
+agent_command_t *agent_command_new(agent_connection_t *c,
+    const agent_request_t *request);
+
+/* ERROR to all that wait and free, or HEAD and start. */
+void agent_command_start(agent_command_t *command);
+
+/* A child ended; 0 if it is no command's shell. */
+int agent_command_reaped(pid_t pid, int status, uint64_t cpu);
+
+/* Ends the whole tree; the answer has that outcome. */
+void agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome);
+
+/* Answers a command that never started, and frees it. */
+void agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome);
+
+void agent_command_free(agent_command_t *command);
+void agent_command_kill_left(void);
+unsigned agent_command_processes_left(void);
+
+/* agent_answer.c */
+
+/* HEAD fields of a command as one frame; its bytes, 0 if it can't be. */
+size_t agent_answer_head(uint8_t *p, size_t size, const char *id);
+agent_answer_t *agent_answer_build(agent_command_t *command);
+void agent_answer_release(agent_answer_t *answer);
+
+/* agent_receipt.c */
+
+typedef struct {
+    uint64_t         hash;
+    uint8_t          length;
+    char             id[SANDBOX_WIRE_MAX_COMMAND_ID];
+    uint8_t          digest[SANDBOX_WIRE_DIGEST_SIZE];
+    agent_answer_t  *answer;             /* NULL: no longer kept */
+} agent_receipt_t;
+
+/* Keeps a reference to the answer as long as there is room. */
+void agent_receipt_add(const char *id, const uint8_t *digest,
+    agent_answer_t *answer);
+agent_receipt_t *agent_receipt_find(const uint8_t *id, size_t length);
+
+/* agent_environment.c */
+
+/* Reads the base's file, then adds what `inherited` has beside it. */
+int agent_environment_init(const char *path, char **inherited);
+
+/*
+ * The environment of a request: one block to free(), ended by NULL.  Strings
+ * of the base are shared.  NULL: no memory.
+ */
+char **agent_environment_build(const agent_request_t *request);
+
+/* agent_directory.c */
+
+int agent_directory_init(void);
+
+/*
+ * Opens a working directory with the command's own rights.  A descriptor (the
+ * caller closes it by agent_directory_close) and its resolved name, or -1 and
+ * the code of the ERROR.
+ */
+int agent_directory_open(const uint8_t *path, size_t length, char *resolved,
+    size_t size, const char **code);
+void agent_directory_close(int fd);
+
+/* File work in the name of the command's user: 1 on, 0 off. */
+void agent_directory_user(int on);
+
+/* agent_tree.c */
+
+/* fd of the delegated cgroup2 directory, -1: none. */
+void agent_tree_init(int fd);
+
+/* An empty tree for a command. -1: could not be made. */
+int agent_tree_take(agent_tree_t *tree);
+
+/* Gives back a tree; 0 if processes are still in it. */
+int agent_tree_release(agent_tree_t *tree);
+
+/* The directory is removed at a later time, when it is empty. */
+void agent_tree_abandon(agent_tree_t *tree);
+
+unsigned agent_tree_count(agent_tree_t *tree);
+
+/* A descriptor with EPOLLPRI when it becomes empty; -1: there is none. */
+int agent_tree_events(agent_tree_t *tree);
+
+void agent_tree_kill(agent_tree_t *tree);
+
+/* CPU time since agent_tree_take in us, of all processes ever in it. */
+uint64_t agent_tree_cpu(agent_tree_t *tree);
+
+/* agent_session.c: the same without a cgroup, by the shell's session */
+
+unsigned agent_session_count(pid_t session);
+void agent_session_kill(pid_t session);
+
+/* agent_memory.c */
+
+void agent_memory_init(int oom, int peak);
+void agent_memory_start(agent_command_t *command);
+
+/* 1: the kernel ended a process for lack of memory since the start. */
+int agent_memory_end(agent_command_t *command);
+
+/* agent_reap.c */
+
+int agent_reap_init(void);
+
+/* The one place where children are waited for. */
+void agent_reap(void);
+
+/* agent_spawn.c */
+
+/* 0 and command->pid, or an errno. */
+int agent_spawn(agent_command_t *command);
+
+
+#endif /* AGENT_H */

@@ -1,0 +1,262 @@
+/*
+ * The frames of an answer, in one piece of memory: HEAD, what was kept of
+ * both streams, RESULT.  It is built once and sent to whoever asks.
+ */
+
+#include "agent.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sandbox_utf8.h"
+
+
+static size_t agent_answer_bound(size_t size);
+static uint8_t *agent_answer_stream(uint8_t *p, agent_output_t *output,
+    uint8_t type, uint64_t *seq);
+static uint8_t *agent_answer_bytes(uint8_t *p, const uint8_t *data,
+    size_t size, uint8_t type, uint64_t *seq);
+static size_t agent_answer_result(uint8_t *p, size_t size,
+    agent_command_t *command, int truncated);
+static uint64_t agent_answer_code(const agent_command_t *command);
+static const char *agent_answer_signal(int number, char *text, size_t size);
+
+
+size_t
+agent_answer_head(uint8_t *p, size_t size, const char *id)
+{
+    size_t            length;
+    sandbox_writer_t  w;
+
+    sandbox_writer_init(&w, p + SANDBOX_WIRE_FRAME_SIZE,
+                        size - SANDBOX_WIRE_FRAME_SIZE);
+    sandbox_write_number(&w, SANDBOX_TAG_STATUS, 200);
+    sandbox_write_string(&w, SANDBOX_TAG_SANDBOX_ID, agent.sandbox_id);
+    sandbox_write_number(&w, SANDBOX_TAG_INSTANCE, agent.instance);
+    sandbox_write_string(&w, SANDBOX_TAG_COMMAND_ID, id);
+
+    if (w.failed) {
+        return 0;
+    }
+
+    length = w.pos - w.start;
+    sandbox_frame_write(p, SANDBOX_FRAME_HEAD, (uint32_t) length);
+
+    return SANDBOX_WIRE_FRAME_SIZE + length;
+}
+
+
+agent_answer_t *
+agent_answer_build(agent_command_t *command)
+{
+    int              truncated;
+    size_t           size, n;
+    uint8_t         *p;
+    uint64_t         seq;
+    unsigned         i;
+    agent_answer_t  *answer, *trimmed;
+    agent_output_t  *output;
+
+    size = 512 + SANDBOX_WIRE_MAX_RESULT;
+
+    for (i = 0; i < 2; i++) {
+        output = &command->output[i];
+        size += agent_answer_bound(output->head_size)
+                + agent_answer_bound(output->tail_size) + 32;
+    }
+
+    answer = malloc(sizeof(agent_answer_t) + size);
+    if (answer == NULL) {
+        return NULL;
+    }
+
+    answer->references = 1;
+    answer->head = agent_answer_head(answer->data, 512, command->id);
+    p = answer->data + answer->head;
+    truncated = 0;
+    seq = 0;
+
+    for (i = 0; i < 2; i++) {
+        output = &command->output[i];
+        truncated |= output->total > output->head_size + output->tail_size;
+        p = agent_answer_stream(p, output, SANDBOX_FRAME_STDOUT + i, &seq);
+    }
+
+    n = agent_answer_result(p, SANDBOX_WIRE_MAX_RESULT, command, truncated);
+    answer->size = p + n - answer->data;
+
+    /* it may be kept for long */
+
+    trimmed = realloc(answer, sizeof(agent_answer_t) + answer->size);
+
+    return trimmed != NULL ? trimmed : answer;
+}
+
+
+void
+agent_answer_release(agent_answer_t *answer)
+{
+    if (--answer->references == 0) {
+        free(answer);
+    }
+}
+
+
+/* Most bytes of the frames of so much output: a cut may cost 3 bytes. */
+
+static size_t
+agent_answer_bound(size_t size)
+{
+    return size + (size / (SANDBOX_WIRE_MAX_OUTPUT - 3) + 1)
+                  * (SANDBOX_WIRE_FRAME_SIZE + 8);
+}
+
+
+static uint8_t *
+agent_answer_stream(uint8_t *p, agent_output_t *output, uint8_t type,
+    uint64_t *seq)
+{
+    size_t          head_size, tail_size;
+    uint64_t        left_out;
+    const uint8_t  *head, *tail;
+
+    agent_output_parts(output, &head, &head_size, &tail, &tail_size,
+                       &left_out);
+
+    p = agent_answer_bytes(p, head, head_size, type, seq);
+
+    if (left_out) {
+        sandbox_frame_write(p, SANDBOX_FRAME_GAP, 17);
+        p += SANDBOX_WIRE_FRAME_SIZE;
+        sandbox_put64(p, ++*seq);
+        p[8] = type;
+        sandbox_put64(p + 9, left_out);
+        p += 17;
+    }
+
+    return agent_answer_bytes(p, tail, tail_size, type, seq);
+}
+
+
+static uint8_t *
+agent_answer_bytes(uint8_t *p, const uint8_t *data, size_t size, uint8_t type,
+    uint64_t *seq)
+{
+    size_t  n;
+
+    while (size) {
+        n = size;
+
+        if (n > SANDBOX_WIRE_MAX_OUTPUT) {
+            n = sandbox_utf8_head(data, SANDBOX_WIRE_MAX_OUTPUT);
+        }
+
+        sandbox_frame_write(p, type, (uint32_t) (8 + n));
+        p += SANDBOX_WIRE_FRAME_SIZE;
+        sandbox_put64(p, ++*seq);
+        memcpy(p + 8, data, n);
+        p += 8 + n;
+
+        data += n;
+        size -= n;
+    }
+
+    return p;
+}
+
+
+static size_t
+agent_answer_result(uint8_t *p, size_t size, agent_command_t *command,
+    int truncated)
+{
+    char              text[16];
+    size_t            length;
+    uint64_t          duration, queued;
+    const char       *name;
+    sandbox_writer_t  w;
+
+    duration = command->started ? command->ended - command->started : 0;
+    queued = (command->started ? command->started : agent_now_us())
+             - command->accepted;
+
+    sandbox_writer_init(&w, p + SANDBOX_WIRE_FRAME_SIZE,
+                        size - SANDBOX_WIRE_FRAME_SIZE);
+
+    sandbox_write_string(&w, SANDBOX_TAG_COMMAND_ID, command->id);
+    sandbox_write_string(&w, SANDBOX_TAG_SANDBOX_ID, agent.sandbox_id);
+    sandbox_write_number(&w, SANDBOX_TAG_INSTANCE, agent.instance);
+    sandbox_write_string(&w, SANDBOX_TAG_CWD, command->cwd);
+    sandbox_write_number(&w, SANDBOX_TAG_WALL_MS, command->request.wall_ms);
+    sandbox_write_number(&w, SANDBOX_TAG_EXIT_CODE,
+                         agent_answer_code(command));
+
+    if (command->signalled && command->outcome != SANDBOX_OUTCOME_TIMEOUT) {
+        name = agent_answer_signal(command->code, text, sizeof(text));
+        sandbox_write_string(&w, SANDBOX_TAG_SIGNAL, name);
+    }
+
+    sandbox_write_number(&w, SANDBOX_TAG_OUTCOME, command->outcome);
+    sandbox_write_number(&w, SANDBOX_TAG_STDOUT_BYTES,
+                         command->output[0].total);
+    sandbox_write_number(&w, SANDBOX_TAG_STDERR_BYTES,
+                         command->output[1].total);
+    sandbox_write_number(&w, SANDBOX_TAG_TRUNCATED, truncated);
+    sandbox_write_number(&w, SANDBOX_TAG_DURATION_US, duration);
+    sandbox_write_number(&w, SANDBOX_TAG_QUEUED_US, queued);
+    sandbox_write_number(&w, SANDBOX_TAG_CPU_US, command->cpu_used);
+    sandbox_write_number(&w, SANDBOX_TAG_MEMORY_PEAK, command->memory_peak);
+    sandbox_write_number(&w, SANDBOX_TAG_BACKGROUND, command->processes);
+    sandbox_write_number(&w, SANDBOX_TAG_CREATED, command->created);
+
+    if (command->spawn_failed) {
+        sandbox_write_string(&w, SANDBOX_TAG_CODE, "spawn_failed");
+        sandbox_write_string(&w, SANDBOX_TAG_DETAIL,
+                             "The shell could not be started: too many "
+                             "processes, or no memory.");
+    }
+
+    length = w.pos - w.start;
+    sandbox_frame_write(p, SANDBOX_FRAME_RESULT, (uint32_t) length);
+
+    return SANDBOX_WIRE_FRAME_SIZE + length;
+}
+
+
+static uint64_t
+agent_answer_code(const agent_command_t *command)
+{
+    switch (command->outcome) {
+
+    case SANDBOX_OUTCOME_EXIT:
+        return command->code;
+
+    case SANDBOX_OUTCOME_SIGNAL:
+        return 128 + command->code;
+
+    case SANDBOX_OUTCOME_TIMEOUT:
+        return 124;
+
+    default:
+        return 128 + SIGKILL;
+    }
+}
+
+
+static const char *
+agent_answer_signal(int number, char *text, size_t size)
+{
+    const char  *name;
+
+    name = sigabbrev_np(number);
+
+    if (name == NULL) {
+        snprintf(text, size, "SIG%d", number);
+
+    } else {
+        snprintf(text, size, "SIG%s", name);
+    }
+
+    return text;
+}

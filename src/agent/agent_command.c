@@ -1,0 +1,917 @@
+/*
+ * The life of one command: prepared, started, limited, ended, answered; and
+ * what it leaves running until its own wall-clock cap.
+ */
+
+#include "agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sandbox_utf8.h"
+
+
+#define AGENT_COMMAND_READ     (64 * 1024)
+#define AGENT_COMMAND_READS    4         /* of one pipe in one round */
+#define AGENT_COMMAND_DRAIN    32        /* after the end of the shell */
+#define AGENT_COMMAND_KILLS    10        /* tries, then it is answered */
+#define AGENT_COMMAND_CHECK    10        /* ms, least between CPU checks */
+#define AGENT_COMMAND_POLL     1000      /* ms, for leftovers, no cgroup */
+
+
+static void agent_command_refuse(agent_command_t *command, const char *code,
+    const char *detail);
+static void agent_command_refuse_cwd(agent_command_t *command,
+    const char *code);
+static int agent_command_prepare(agent_command_t *command);
+static int agent_command_pipe(int *ours, int *theirs, int out);
+static void agent_command_head(agent_command_t *command);
+static void agent_command_spawn(agent_command_t *command);
+static void agent_command_input(agent_watch_t *watch, uint32_t events);
+static void agent_command_output(agent_watch_t *watch, uint32_t events);
+static void agent_command_drain(agent_command_t *command, unsigned stream,
+    unsigned reads);
+static void agent_command_total(agent_command_t *command);
+static void agent_command_wall(agent_timer_t *timer);
+static void agent_command_cpu(agent_timer_t *timer);
+static void agent_command_cpu_set(agent_command_t *command, uint64_t used);
+static void agent_command_wait(agent_timer_t *timer);
+static void agent_command_events(agent_watch_t *watch, uint32_t events);
+static void agent_command_exited(agent_command_t *command, int status,
+    uint64_t cpu);
+static void agent_command_judge(agent_command_t *command);
+static void agent_command_finish(agent_command_t *command);
+static void agent_command_answer(agent_command_t *command);
+static void agent_command_leave(agent_command_t *command);
+static void agent_command_left_gone(agent_command_t *command);
+static void agent_command_close(agent_command_t *command);
+
+
+static agent_command_t  *agent_left;     /* the latest first */
+
+
+agent_command_t *
+agent_command_new(agent_connection_t *c, const agent_request_t *request)
+{
+    size_t              start;
+    uint8_t             random[10];
+    unsigned            i;
+    agent_command_t    *command;
+
+    command = calloc(1, sizeof(agent_command_t));
+    if (command == NULL) {
+        return NULL;
+    }
+
+    if (request->id != NULL) {
+        memcpy(command->id, request->id, request->id_size);
+
+    } else {
+        if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+            free(command);
+            return NULL;
+        }
+
+        strcpy(command->id, "cmd_");
+
+        for (i = 0; i < sizeof(random); i++) {
+            sprintf(command->id + 4 + 2 * i, "%02x", random[i]);
+        }
+    }
+
+    /* the request goes from the connection to the command, with its bytes */
+
+    command->raw = c->in;
+    command->raw_size = c->in_size;
+    command->raw_have = c->in_have;
+    c->in = NULL;
+    c->in_size = 0;
+    c->in_have = 0;
+
+    command->request = *request;
+    start = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
+    command->input = command->raw + start;
+    command->input_size = command->raw_have - start;
+    command->sequence = c->sequence;
+    command->accepted = c->accepted;
+    command->fresh = (c->preamble.flags & SANDBOX_FLAG_FRESH) && !c->fresh;
+    command->created = agent.created || c->fresh;
+    agent.created = 0;
+
+    command->directory = -1;
+    command->tree.directory = -1;
+    command->in.fd = -1;
+    command->in.handler = agent_command_input;
+    command->in.data = command;
+    command->events.fd = -1;
+    command->events.handler = agent_command_events;
+    command->events.data = command;
+
+    for (i = 0; i < 2; i++) {
+        command->out[i].fd = -1;
+        command->out[i].handler = agent_command_output;
+        command->out[i].data = command;
+        agent_output_init(&command->output[i], request->output);
+    }
+
+    for (i = 0; i < 3; i++) {
+        command->child_fd[i] = -1;
+    }
+
+    command->wall.handler = agent_command_wall;
+    command->wall.data = command;
+    command->cpu.handler = agent_command_cpu;
+    command->cpu.data = command;
+    command->wait.handler = agent_command_wait;
+    command->wait.data = command;
+
+    return command;
+}
+
+
+void
+agent_command_start(agent_command_t *command)
+{
+    const char  *code;
+
+    command->directory = agent_directory_open(command->request.cwd,
+                                              command->request.cwd_size,
+                                              command->cwd,
+                                              sizeof(command->cwd), &code);
+    if (command->directory == -1) {
+        agent_command_refuse_cwd(command, code);
+        return;
+    }
+
+    if (agent_tree_take(&command->tree) == -1
+        || agent_command_prepare(command) == -1)
+    {
+        agent_log("a command could not be prepared: error %d", errno);
+        agent_command_refuse(command, "spawn_failed", "The sandbox has no "
+                             "descriptor or no memory for the command.");
+        return;
+    }
+
+    agent_memory_start(command);
+
+    /* whoever waits knows that it is accepted before anything has begun */
+
+    command->state = AGENT_COMMAND_STARTING;
+    agent_command_head(command);
+
+    command->started = agent_now_us();
+    agent_timer_set(&command->wall, command->request.wall_ms);
+
+    agent_command_spawn(command);
+}
+
+
+int
+agent_command_reaped(pid_t pid, int status, uint64_t cpu)
+{
+    agent_command_t  *command;
+
+    command = agent.running;
+
+    if (command == NULL || command->pid != pid) {
+        return 0;
+    }
+
+    agent_command_exited(command, status, cpu);
+
+    return 1;
+}
+
+
+void
+agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome)
+{
+    if (command->killed) {
+        return;
+    }
+
+    command->killed = 1;
+    command->outcome = outcome;
+    command->attempts = 0;
+
+    agent_watch_close(&command->in);
+    agent_timer_clear(&command->cpu);
+    agent_tree_kill(&command->tree);
+
+    if (command->state == AGENT_COMMAND_STARTING) {
+        agent_command_finish(command);
+        return;
+    }
+
+    agent_timer_set(&command->wait, AGENT_KILL_WAIT);
+}
+
+
+void
+agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome)
+{
+    if (command->request.cwd != NULL) {
+        memcpy(command->cwd, command->request.cwd, command->request.cwd_size);
+
+    } else {
+        strcpy(command->cwd, AGENT_HOME);
+    }
+
+    command->outcome = outcome;
+    command->killed = 1;
+    agent_command_answer(command);
+    agent_command_free(command);
+}
+
+
+void
+agent_command_free(agent_command_t *command)
+{
+    unsigned             i;
+    agent_connection_t  *c;
+
+    while ((c = command->waiting) != NULL) {
+        command->waiting = c->peer;
+        c->command = NULL;
+        agent_connection_close(c);
+    }
+
+    agent_command_close(command);
+    agent_watch_close(&command->events);
+    agent_timer_clear(&command->wall);
+    agent_timer_clear(&command->cpu);
+    agent_timer_clear(&command->wait);
+    agent_directory_close(command->directory);
+
+    for (i = 0; i < 2; i++) {
+        agent_output_free(&command->output[i]);
+    }
+
+    if (!agent_tree_release(&command->tree)) {
+        agent_tree_abandon(&command->tree);
+    }
+
+    agent.request_bytes -= command->raw_size;
+    free(command->raw);
+    free(command);
+}
+
+
+void
+agent_command_kill_left(void)
+{
+    agent_command_t  *command;
+
+    for (command = agent_left; command != NULL; command = command->next) {
+        agent_tree_kill(&command->tree);
+    }
+}
+
+
+unsigned
+agent_command_processes_left(void)
+{
+    unsigned          n;
+    agent_command_t  *command;
+
+    n = 0;
+
+    for (command = agent_left; command != NULL; command = command->next) {
+        n += command->processes;
+    }
+
+    return n;
+}
+
+
+static void
+agent_command_refuse(agent_command_t *command, const char *code,
+    const char *detail)
+{
+    agent_connection_t  *c;
+
+    agent.running = NULL;
+
+    while ((c = command->waiting) != NULL) {
+        command->waiting = c->peer;
+        c->command = NULL;
+        agent_connection_error(c, code, detail, 0);
+    }
+
+    agent_command_free(command);
+}
+
+
+static void
+agent_command_refuse_cwd(agent_command_t *command, const char *code)
+{
+    char             detail[1280];
+    size_t           size;
+    const char      *reason;
+    const uint8_t   *path;
+
+    path = command->request.cwd;
+    size = command->request.cwd_size;
+
+    reason = strcmp(code, "cwd_missing") == 0
+             ? "is not there or is no directory that can be used"
+             : "is not below " AGENT_HOME ", /skills or /tmp";
+
+    if (size > 1024) {
+        size = sandbox_utf8_head(path, 1024);
+    }
+
+    if (!sandbox_utf8_text(path, size)) {
+        size = 0;
+    }
+
+    snprintf(detail, sizeof(detail), "The working directory %.*s%s%s.",
+             (int) size, (const char *) path, size ? " " : "", reason);
+
+    agent_command_refuse(command, code, detail);
+}
+
+
+/* Descriptors of the three streams, before HEAD promises anything. */
+
+static int
+agent_command_prepare(agent_command_t *command)
+{
+    int       rc;
+    unsigned  i;
+
+    /* as the user's, or /dev/stdout could not be opened by a command */
+
+    agent_directory_user(1);
+
+    rc = 0;
+
+    for (i = 0; i < 2 && rc == 0; i++) {
+        rc = agent_command_pipe(&command->out[i].fd,
+                                &command->child_fd[i + 1], 0);
+    }
+
+    if (rc == 0 && command->input_size) {
+        rc = agent_command_pipe(&command->in.fd, &command->child_fd[0], 1);
+    }
+
+    agent_directory_user(0);
+
+    if (rc == -1) {
+        return -1;
+    }
+
+    if (command->input_size == 0) {
+        command->child_fd[0] = STDIN_FILENO;     /* /dev/null */
+
+    } else {
+        agent_command_input(&command->in, 0);
+    }
+
+    return 0;
+}
+
+
+static int
+agent_command_pipe(int *ours, int *theirs, int out)
+{
+    int  fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) == -1) {
+        return -1;
+    }
+
+    *ours = fds[out];
+    *theirs = fds[!out];
+
+    return fcntl(*ours, F_SETFL, (out ? O_WRONLY : O_RDONLY)|O_NONBLOCK);
+}
+
+
+static void
+agent_command_head(agent_command_t *command)
+{
+    size_t               size;
+    uint8_t              head[512];
+    agent_connection_t  *c, *next;
+
+    size = agent_answer_head(head, sizeof(head), command->id);
+
+    for (c = command->waiting; c != NULL; c = next) {
+        next = c->peer;
+
+        if (agent_connection_send(c, head, size) == -1) {
+            agent_connection_close(c);
+            continue;
+        }
+
+        c->head_sent = 1;
+    }
+}
+
+
+static void
+agent_command_spawn(agent_command_t *command)
+{
+    int       error;
+    unsigned  i;
+
+    error = agent_spawn(command);
+
+    if (command->pid == 0 && (error == EAGAIN || error == ENOMEM)
+        && (10 << command->attempts) < AGENT_SPAWN_WAIT)
+    {
+        /* a full process table may have room again in a moment */
+
+        agent_timer_set(&command->wait, 10 << command->attempts++);
+        return;
+    }
+
+    for (i = 0; i < 3; i++) {
+        if (command->child_fd[i] > STDERR_FILENO) {
+            close(command->child_fd[i]);
+        }
+
+        command->child_fd[i] = -1;
+    }
+
+    agent_directory_close(command->directory);
+    command->directory = -1;
+
+    if (error) {
+        agent_log("a command could not be started: error %d%s", error,
+                  error == EAGAIN ? ", too many processes" : "");
+        command->spawn_failed = 1;
+        command->code = 126;
+
+        if (command->pid == 0) {
+            agent_command_finish(command);
+            return;
+        }
+    }
+
+    command->state = AGENT_COMMAND_RUNNING;
+
+    for (i = 0; i < 2; i++) {
+        agent_watch_set(&command->out[i], EPOLLIN);
+    }
+
+    if (command->in.fd != -1) {
+        agent_watch_set(&command->in, EPOLLOUT);
+    }
+
+    agent_command_cpu_set(command, 0);
+}
+
+
+static void
+agent_command_input(agent_watch_t *watch, uint32_t events)
+{
+    ssize_t           n;
+    agent_command_t  *command;
+
+    command = watch->data;
+
+    while (command->input_sent < command->input_size) {
+        n = write(watch->fd, command->input + command->input_sent,
+                  command->input_size - command->input_sent);
+
+        if (n == -1) {
+            if (errno == EAGAIN) {
+                return;
+            }
+
+            break;                       /* nobody reads it any more */
+        }
+
+        command->input_sent += n;
+    }
+
+    agent_watch_close(watch);
+}
+
+
+static void
+agent_command_output(agent_watch_t *watch, uint32_t events)
+{
+    agent_command_t  *command;
+
+    command = watch->data;
+
+    agent_command_drain(command, watch == &command->out[1],
+                        AGENT_COMMAND_READS);
+    agent_command_total(command);
+}
+
+
+static void
+agent_command_drain(agent_command_t *command, unsigned stream, unsigned reads)
+{
+    ssize_t         n;
+    agent_watch_t  *watch;
+    static uint8_t  buffer[AGENT_COMMAND_READ];
+
+    watch = &command->out[stream];
+
+    while (watch->fd != -1 && reads--) {
+        n = read(watch->fd, buffer, sizeof(buffer));
+
+        if (n == -1) {
+            if (errno == EAGAIN || errno == EINTR) {
+                return;
+            }
+
+            n = 0;
+        }
+
+        if (n == 0) {
+            agent_watch_close(watch);
+            return;
+        }
+
+        /* what comes after the answer is read away, so nobody blocks */
+
+        if (command->state == AGENT_COMMAND_LEFT) {
+            command->output[stream].total += n;
+
+        } else {
+            agent_output_add(&command->output[stream], buffer, n);
+        }
+    }
+}
+
+
+static void
+agent_command_total(agent_command_t *command)
+{
+    if (command->output[0].total + command->output[1].total
+        <= command->request.output_total
+        || command->killed)
+    {
+        return;
+    }
+
+    agent_command_kill(command, SANDBOX_OUTCOME_OUTPUT_LIMIT);
+}
+
+
+static void
+agent_command_wall(agent_timer_t *timer)
+{
+    agent_command_kill(timer->data, SANDBOX_OUTCOME_TIMEOUT);
+}
+
+
+static void
+agent_command_cpu(agent_timer_t *timer)
+{
+    uint64_t          used;
+    agent_command_t  *command;
+
+    command = timer->data;
+    used = agent_tree_cpu(&command->tree);
+
+    if (used >= command->request.cpu_ms * 1000) {
+        agent_command_kill(command, SANDBOX_OUTCOME_CPU_LIMIT);
+        return;
+    }
+
+    agent_command_cpu_set(command, used);
+}
+
+
+/* All processors together can't use up what is left before the next look. */
+
+static void
+agent_command_cpu_set(agent_command_t *command, uint64_t used)
+{
+    uint64_t     left;
+    static long  processors;
+
+    if (command->tree.number == 0) {
+        return;
+    }
+
+    if (processors == 0) {
+        processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+        if (processors < 1) {
+            processors = 1;
+        }
+    }
+
+    left = (command->request.cpu_ms - used / 1000) / processors;
+
+    agent_timer_set(&command->cpu, left > AGENT_COMMAND_CHECK
+                                   ? left : AGENT_COMMAND_CHECK);
+}
+
+
+static void
+agent_command_wait(agent_timer_t *timer)
+{
+    agent_command_t  *command;
+
+    command = timer->data;
+
+    switch (command->state) {
+
+    case AGENT_COMMAND_QUEUED:
+        break;
+
+    case AGENT_COMMAND_STARTING:
+        agent_command_spawn(command);
+        break;
+
+    case AGENT_COMMAND_RUNNING:
+
+        /* killed a while ago: stuck in the kernel, or not yet reaped */
+
+        if (++command->attempts == AGENT_COMMAND_KILLS) {
+            agent_log("a killed command does not end; it is answered now");
+            agent_command_finish(command);
+            break;
+        }
+
+        agent_tree_kill(&command->tree);
+        agent_timer_set(timer, AGENT_KILL_WAIT);
+        break;
+
+    case AGENT_COMMAND_ENDING:
+        agent_reap();
+
+        if (agent_tree_count(&command->tree) == 0
+            || agent_now_us() - command->ended > AGENT_KILL_WAIT * 1000)
+        {
+            agent_command_finish(command);
+            break;
+        }
+
+        agent_tree_kill(&command->tree);
+        agent_timer_set(timer, 2);
+        break;
+
+    case AGENT_COMMAND_LEFT:
+        if (agent_tree_count(&command->tree) == 0) {
+            agent_command_left_gone(command);
+            break;
+        }
+
+        if (command->killed) {
+            agent_tree_kill(&command->tree);
+        }
+
+        agent_timer_set(timer, AGENT_COMMAND_POLL);
+        break;
+    }
+}
+
+
+/* The tree of a command that was answered before may be empty now. */
+
+static void
+agent_command_events(agent_watch_t *watch, uint32_t events)
+{
+    char              text[128];
+    agent_command_t  *command;
+
+    command = watch->data;
+
+    (void) !pread(watch->fd, text, sizeof(text), 0);
+
+    if (agent_tree_count(&command->tree) == 0) {
+        agent_command_left_gone(command);
+    }
+}
+
+
+static void
+agent_command_exited(agent_command_t *command, int status, uint64_t cpu)
+{
+    command->pid = 0;
+    command->ended = agent_now_us();
+
+    if (!command->spawn_failed) {
+        command->signalled = WIFSIGNALED(status);
+        command->code = command->signalled ? WTERMSIG(status)
+                                           : WEXITSTATUS(status);
+    }
+
+    /*
+     * What the shell and its children wrote before is in the pipes.  Nobody
+     * waits for their end: it may be far away.
+     */
+
+    agent_command_drain(command, 0, AGENT_COMMAND_DRAIN);
+    agent_command_drain(command, 1, AGENT_COMMAND_DRAIN);
+
+    command->cpu_used = agent_tree_cpu(&command->tree);
+
+    if (command->cpu_used == 0) {
+        command->cpu_used = cpu;
+    }
+
+    agent_command_total(command);
+
+    if (command->killed && agent_tree_count(&command->tree)) {
+        command->state = AGENT_COMMAND_ENDING;
+        agent_timer_set(&command->wait, 1);
+        return;
+    }
+
+    agent_command_finish(command);
+}
+
+
+/* Why it ended, where that was not our doing. */
+
+static void
+agent_command_judge(agent_command_t *command)
+{
+    int  oom, killed;
+
+    oom = agent_memory_end(command);
+
+    if (command->outcome != SANDBOX_OUTCOME_EXIT) {
+        return;
+    }
+
+    killed = command->signalled ? command->code == SIGKILL
+                                : command->code == 128 + SIGKILL;
+
+    if (oom && killed) {
+        command->outcome = SANDBOX_OUTCOME_OOM;
+        return;
+    }
+
+    /* the kernel's limit for one process came before the tree's */
+
+    if (command->cpu_used >= command->request.cpu_ms * 1000
+        && (killed || command->code == SIGXCPU
+            || command->code == 128 + SIGXCPU))
+    {
+        command->outcome = SANDBOX_OUTCOME_CPU_LIMIT;
+        return;
+    }
+
+    if (command->signalled) {
+        command->outcome = SANDBOX_OUTCOME_SIGNAL;
+    }
+}
+
+
+static void
+agent_command_finish(agent_command_t *command)
+{
+    if (command->ended == 0) {
+        command->ended = agent_now_us();
+    }
+
+    agent_timer_clear(&command->wait);
+    agent_watch_close(&command->in);
+    agent_command_judge(command);
+
+    command->processes = agent_tree_count(&command->tree);
+
+    agent_command_answer(command);
+
+    if (command->processes) {
+        agent_command_leave(command);
+
+    } else {
+        agent_command_free(command);
+    }
+
+    agent_queue_ended();
+}
+
+
+static void
+agent_command_answer(agent_command_t *command)
+{
+    agent_answer_t      *answer;
+    agent_connection_t  *c;
+
+    answer = agent_answer_build(command);
+
+    if (answer == NULL) {
+        agent_log("no memory for the answer of a command");
+    }
+
+    while ((c = command->waiting) != NULL) {
+        command->waiting = c->peer;
+        c->command = NULL;
+
+        if (answer == NULL) {
+            agent_connection_close(c);
+
+        } else {
+            agent_connection_answer(c, answer);
+        }
+    }
+
+    agent_receipt_add(command->id, command->request.digest, answer);
+
+    if (answer != NULL) {
+        agent_answer_release(answer);
+    }
+}
+
+
+/* Keeps what is needed for the processes that live on, and no more. */
+
+static void
+agent_command_leave(agent_command_t *command)
+{
+    unsigned          i;
+    agent_command_t  *oldest;
+
+    command->state = AGENT_COMMAND_LEFT;
+
+    agent.request_bytes -= command->raw_size;
+    free(command->raw);
+    command->raw = NULL;
+    command->raw_size = 0;
+
+    for (i = 0; i < 2; i++) {
+        free(command->output[i].head);
+        free(command->output[i].tail);
+        command->output[i].head = NULL;
+        command->output[i].tail = NULL;
+    }
+
+    command->prev = NULL;
+    command->next = agent_left;
+
+    if (agent_left != NULL) {
+        agent_left->prev = command;
+    }
+
+    agent_left = command;
+    agent.left++;
+
+    command->events.fd = agent_tree_events(&command->tree);
+
+    if (command->events.fd == -1
+        || agent_watch_set(&command->events, EPOLLPRI) == -1
+        || command->killed)
+    {
+        agent_timer_set(&command->wait, AGENT_COMMAND_POLL);
+    }
+
+    if (agent.left > AGENT_MAX_LEFT) {
+        for (oldest = agent_left; oldest->next != NULL; ) {
+            oldest = oldest->next;
+        }
+
+        agent_log("more than %d commands have left processes running: the "
+                  "oldest ones end", AGENT_MAX_LEFT);
+        agent_command_kill(oldest, SANDBOX_OUTCOME_TIMEOUT);
+    }
+}
+
+
+static void
+agent_command_left_gone(agent_command_t *command)
+{
+    if (command->prev != NULL) {
+        command->prev->next = command->next;
+
+    } else {
+        agent_left = command->next;
+    }
+
+    if (command->next != NULL) {
+        command->next->prev = command->prev;
+    }
+
+    agent.left--;
+    agent_command_free(command);
+    agent_control_state();
+}
+
+
+static void
+agent_command_close(agent_command_t *command)
+{
+    unsigned  i;
+
+    agent_watch_close(&command->in);
+    agent_watch_close(&command->out[0]);
+    agent_watch_close(&command->out[1]);
+
+    for (i = 0; i < 3; i++) {
+        if (command->child_fd[i] > STDERR_FILENO) {
+            close(command->child_fd[i]);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+/*
+ * The environment of commands: empty, plus the base image's file, plus what
+ * the runner started the agent with, plus the request's ENV.
+ */
+
+#include "agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+
+#define AGENT_ENVIRONMENT_FILE   (64 * 1024)
+#define AGENT_ENVIRONMENT_NAMES  256
+
+
+static int agent_environment_file(const char *path);
+static void agent_environment_lines(char *text);
+static int agent_environment_add(char *entry, int replace);
+static int agent_environment_inheritable(const char *entry);
+static size_t agent_environment_name(const char *entry);
+
+
+/* what a base without the file must have for a usable shell */
+
+static char  *agent_environment_defaults[] = {
+    "PATH=/usr/local/bin:/usr/bin:/bin",
+    "HOME=" AGENT_HOME,
+    "USER=sandbox",
+    "LOGNAME=sandbox",
+    "SHELL=/bin/bash",
+    "LANG=C.UTF-8"
+};
+
+
+/* container runtimes and service managers set these for the agent itself */
+
+static const char  *agent_environment_foreign[] = {
+    "HOSTNAME", "LISTEN_FDNAMES", "LISTEN_FDS", "LISTEN_PID", "MAINPID",
+    "NOTIFY_SOCKET", "OLDPWD", "PWD", "SHLVL", "TERM", "_"
+};
+
+
+static char    *agent_environment[AGENT_ENVIRONMENT_NAMES];
+static size_t   agent_environment_count;
+
+
+int
+agent_environment_init(const char *path, char **inherited)
+{
+    size_t  i, n;
+
+    agent_environment_count = 0;
+    n = sizeof(agent_environment_defaults)
+        / sizeof(agent_environment_defaults[0]);
+
+    for (i = 0; i < n; i++) {
+        agent_environment_add(agent_environment_defaults[i], 1);
+    }
+
+    if (agent_environment_file(path) == -1) {
+        return -1;
+    }
+
+    /* a runtime sets HOME and PATH for root: the base's own have priority */
+
+    for (i = 0; inherited[i] != NULL; i++) {
+        if (agent_environment_inheritable(inherited[i])) {
+            agent_environment_add(inherited[i], 0);
+        }
+    }
+
+    return 0;
+}
+
+
+char **
+agent_environment_build(const agent_request_t *request)
+{
+    char              *p, **list;
+    size_t             i, n, count;
+    sandbox_field_t    field;
+    sandbox_fields_t   fields;
+
+    count = agent_environment_count;
+
+    list = malloc((count + request->env_count + 1) * sizeof(char *)
+                  + request->env_size);
+    if (list == NULL) {
+        return NULL;
+    }
+
+    memcpy(list, agent_environment, count * sizeof(char *));
+    p = (char *) (list + count + request->env_count + 1);
+
+    if (request->env_count) {
+        sandbox_fields_init(&fields, request->head, request->head_size);
+
+        while (agent_request_env(&fields, &field)) {
+            memcpy(p, field.data, field.length);
+            p[field.length] = '\0';
+
+            n = agent_environment_name(p) + 1;
+
+            for (i = 0; i < count; i++) {
+                if (strncmp(list[i], p, n) == 0) {
+                    break;
+                }
+            }
+
+            list[i] = p;
+            count += (i == count);
+            p += field.length + 1;
+        }
+    }
+
+    list[count] = NULL;
+
+    return list;
+}
+
+
+static int
+agent_environment_file(const char *path)
+{
+    int      fd;
+    char    *text;
+    size_t   have;
+    ssize_t  n;
+
+    fd = open(path, O_RDONLY|O_CLOEXEC|O_NONBLOCK|O_NOFOLLOW);
+
+    if (fd == -1) {
+        if (errno != ENOENT) {
+            agent_log("%s can't be opened: error %d", path, errno);
+        }
+
+        return 0;
+    }
+
+    /* its lines stay in use for as long as the agent lives */
+
+    text = malloc(AGENT_ENVIRONMENT_FILE + 1);
+    if (text == NULL) {
+        close(fd);
+        return -1;
+    }
+
+    for (have = 0; have < AGENT_ENVIRONMENT_FILE; have += n) {
+        n = read(fd, text + have, AGENT_ENVIRONMENT_FILE - have);
+        if (n <= 0) {
+            break;
+        }
+    }
+
+    close(fd);
+
+    if (have == AGENT_ENVIRONMENT_FILE) {
+        agent_log("%s is longer than 64 KiB and is ignored; shorten it",
+                  path);
+        free(text);
+        return 0;
+    }
+
+    text[have] = '\0';
+
+    if (strlen(text) != have) {
+        agent_log("%s has a NUL byte and is ignored", path);
+        free(text);
+        return 0;
+    }
+
+    agent_environment_lines(text);
+
+    return 0;
+}
+
+
+static void
+agent_environment_lines(char *text)
+{
+    char      *line, *end;
+    unsigned   number;
+
+    number = 0;
+
+    for (line = text; *line != '\0'; line = end) {
+        number++;
+        end = strchr(line, '\n');
+
+        if (end == NULL) {
+            end = line + strlen(line);
+
+        } else {
+            *end++ = '\0';
+        }
+
+        if (*line == '\0' || *line == '#') {
+            continue;
+        }
+
+        if (!agent_request_env_valid((uint8_t *) line, strlen(line))
+            || agent_environment_add(line, 1) == -1)
+        {
+            agent_log("line %u of the base's environment is ignored",
+                      number);
+        }
+    }
+}
+
+
+static int
+agent_environment_add(char *entry, int replace)
+{
+    size_t  i, n;
+
+    n = agent_environment_name(entry) + 1;
+
+    for (i = 0; i < agent_environment_count; i++) {
+        if (strncmp(agent_environment[i], entry, n) == 0) {
+            if (replace) {
+                agent_environment[i] = entry;
+            }
+
+            return 0;
+        }
+    }
+
+    if (i == AGENT_ENVIRONMENT_NAMES) {
+        return -1;
+    }
+
+    agent_environment[agent_environment_count++] = entry;
+
+    return 0;
+}
+
+
+static int
+agent_environment_inheritable(const char *entry)
+{
+    size_t  i, n;
+
+    if (!agent_request_env_valid((const uint8_t *) entry, strlen(entry))) {
+        return 0;
+    }
+
+    n = agent_environment_name(entry);
+
+    for (i = 0; i < n; i++) {
+        if (entry[i] >= 'a' && entry[i] <= 'z') {
+            return 0;
+        }
+    }
+
+    for (i = 0; i < sizeof(agent_environment_foreign) / sizeof(char *); i++) {
+        if (strlen(agent_environment_foreign[i]) == n
+            && memcmp(agent_environment_foreign[i], entry, n) == 0)
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* Length of the name; entries without "=" don't get here. */
+
+static size_t
+agent_environment_name(const char *entry)
+{
+    return strchr(entry, '=') - entry;
+}

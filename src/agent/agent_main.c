@@ -1,0 +1,214 @@
+/*
+ * sandbox-agent: the first process of a sandbox.  It runs the commands of
+ * one conversation as an ordinary user, enforces their limits and answers
+ * in the sandbox wire protocol.  It trusts nothing inside the sandbox.
+ */
+
+#include "agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <linux/magic.h>
+#include <unistd.h>
+
+#include "sandbox_control.h"
+
+
+#define AGENT_EXIT_REFUSED  2
+
+
+static int agent_main_options(int argc, char **argv, const char **address,
+    const char **secret_file);
+static void agent_main_descriptors(int first);
+static int agent_main_process(void);
+static int agent_main_runner(void);
+
+
+extern char  **environ;
+
+
+int
+main(int argc, char **argv)
+{
+    int          rc;
+    const char  *address, *secret_file;
+
+    if (agent_main_options(argc, argv, &address, &secret_file) == -1) {
+        fprintf(stderr, "usage: sandbox-agent [--listen ADDRESS:PORT "
+                "--secret-file FILE]\n");
+        return AGENT_EXIT_REFUSED;
+    }
+
+    if (agent_guard_check(address != NULL) == -1) {
+        return AGENT_EXIT_REFUSED;
+    }
+
+    agent_main_descriptors(address != NULL ? SANDBOX_FD_CONTROL
+                                           : SANDBOX_FD_PEAK + 1);
+
+    if (agent_main_process() == -1) {
+        fprintf(stderr, "sandbox-agent: can't prepare itself: %s\n",
+                strerror(errno));
+        return 1;
+    }
+
+    if (agent_environment_init(AGENT_ENVIRONMENT, environ) == -1
+        || agent_directory_init() == -1)
+    {
+        return 1;
+    }
+
+    if (address != NULL) {
+        rc = agent_tcp_init(address, secret_file);
+        agent_tree_init(-1);
+
+    } else {
+        rc = agent_main_runner();
+    }
+
+    if (rc == -1) {
+        return 1;
+    }
+
+    for ( ;; ) {
+        agent_event_round();
+    }
+}
+
+
+static int
+agent_main_options(int argc, char **argv, const char **address,
+    const char **secret_file)
+{
+    int  i;
+
+    *address = NULL;
+    *secret_file = NULL;
+
+    for (i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--listen") == 0) {
+            *address = argv[i + 1];
+
+        } else if (strcmp(argv[i], "--secret-file") == 0) {
+            *secret_file = argv[i + 1];
+
+        } else {
+            return -1;
+        }
+    }
+
+    return i == argc && (*address == NULL) == (*secret_file == NULL) ? 0 : -1;
+}
+
+
+/* Nothing that is open here by accident may reach a command. */
+
+static void
+agent_main_descriptors(int first)
+{
+    int  fd;
+
+    for (fd = SANDBOX_FD_CONTROL; fd < first; fd++) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+    }
+
+    if (syscall(SYS_close_range, first, UINT_MAX, 0) == -1) {
+        for (fd = first; fd < 1024; fd++) {
+            close(fd);
+        }
+    }
+}
+
+
+static int
+agent_main_process(void)
+{
+    int            fd;
+    struct rlimit  limit;
+
+    /* commands inherit their standard input from here */
+
+    fd = open("/dev/null", O_RDWR|O_CLOEXEC);
+
+    if (fd == -1 || dup2(fd, STDIN_FILENO) == -1) {
+        return -1;
+    }
+
+    if (fd > STDERR_FILENO) {
+        close(fd);
+    }
+
+    memset(&limit, 0, sizeof(limit));
+
+    if (setrlimit(RLIMIT_CORE, &limit) == -1) {
+        return -1;
+    }
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+
+    if (chdir("/") == -1
+        || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == -1
+        || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == -1
+        || agent_event_init() == -1
+        || agent_reap_init() == -1)
+    {
+        return -1;
+    }
+
+    umask(022);
+
+    return 0;
+}
+
+
+static int
+agent_main_runner(void)
+{
+    int            cgroup, oom, peak;
+    struct stat    st;
+    struct statfs  fs;
+
+    cgroup = SANDBOX_FD_CGROUP;
+    oom = SANDBOX_FD_OOM;
+    peak = SANDBOX_FD_PEAK;
+
+    if (fstat(SANDBOX_FD_CONTROL, &st) == -1 || !S_ISSOCK(st.st_mode)
+        || fcntl(SANDBOX_FD_CONTROL, F_SETFL, O_RDWR|O_NONBLOCK) == -1)
+    {
+        fprintf(stderr, "sandbox-agent: descriptor %d is not the runner's "
+                "socket\n", SANDBOX_FD_CONTROL);
+        return -1;
+    }
+
+    if (fstatfs(cgroup, &fs) == -1 || fs.f_type != CGROUP2_SUPER_MAGIC) {
+        close(cgroup);
+        cgroup = -1;
+    }
+
+    if (fstat(oom, &st) == -1 || !S_ISREG(st.st_mode)) {
+        close(oom);
+        oom = -1;
+    }
+
+    if (fstat(peak, &st) == -1 || !S_ISREG(st.st_mode)) {
+        close(peak);
+        peak = -1;
+    }
+
+    agent_tree_init(cgroup);
+    agent_memory_init(oom, peak);
+
+    return agent_control_init(SANDBOX_FD_CONTROL);
+}

@@ -1,0 +1,246 @@
+/*
+ * Fields of a COMMAND's head into a request: each at most once (ENV apart),
+ * every number within its range, nothing that could end a string early.
+ */
+
+#include <string.h>
+
+#include "agent_request.h"
+
+
+static const char *agent_request_bytes(const sandbox_field_t *field,
+    size_t most, const uint8_t **data, size_t *size);
+static const char *agent_request_number(agent_request_t *request,
+    const sandbox_field_t *field);
+
+
+/* the numbers of a request, with their ranges */
+
+static const struct {
+    uint16_t     tag;
+    uint64_t     min;
+    uint64_t     max;
+    size_t       offset;
+    const char  *detail;
+} agent_numbers[] = {
+    { SANDBOX_TAG_WALL_MS, 1, AGENT_MAX_TIME,
+      offsetof(agent_request_t, wall_ms),
+      "WALL_MS is not between 1 ms and 7 days." },
+
+    { SANDBOX_TAG_CPU_MS, 1, AGENT_MAX_TIME,
+      offsetof(agent_request_t, cpu_ms),
+      "CPU_MS is not between 1 ms and 7 days." },
+
+    { SANDBOX_TAG_OUTPUT, 0, AGENT_MAX_OUTPUT,
+      offsetof(agent_request_t, output),
+      "OUTPUT is more than 16 MiB." },
+
+    { SANDBOX_TAG_OUTPUT_TOTAL, 1, AGENT_MAX_TOTAL,
+      offsetof(agent_request_t, output_total),
+      "OUTPUT_TOTAL is not between 1 byte and 1 TiB." },
+
+    { SANDBOX_TAG_OPEN_FILES, AGENT_MIN_OPEN_FILES, AGENT_MAX_OPEN_FILES,
+      offsetof(agent_request_t, open_files),
+      "OPEN_FILES is not between 16 and 1048576." },
+
+    { SANDBOX_TAG_PENDING, 0, AGENT_MAX_PENDING,
+      offsetof(agent_request_t, pending),
+      "PENDING is more than 200." }
+};
+
+
+const char *
+agent_request_read(agent_request_t *request, const uint8_t *head,
+    size_t size, const char **detail)
+{
+    int               rc;
+    uint64_t          seen;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+
+    memset(request, 0, sizeof(agent_request_t));
+
+    request->head = head;
+    request->head_size = size;
+    request->wall_ms = AGENT_DEFAULT_WALL;
+    request->cpu_ms = AGENT_DEFAULT_CPU;
+    request->output = AGENT_DEFAULT_OUTPUT;
+    request->output_total = AGENT_DEFAULT_TOTAL;
+    request->open_files = AGENT_DEFAULT_OPEN_FILES;
+    request->pending = AGENT_DEFAULT_PENDING;
+
+    seen = 0;
+    sandbox_fields_init(&fields, head, size);
+
+    while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
+
+        if (field.tag < 64 && field.tag != SANDBOX_TAG_ENV) {
+            if (seen & (uint64_t) 1 << field.tag) {
+                *detail = "A field of the command comes twice.";
+                return "bad_request";
+            }
+
+            seen |= (uint64_t) 1 << field.tag;
+        }
+
+        *detail = NULL;
+
+        switch (field.tag) {
+
+        case SANDBOX_TAG_COMMAND:
+            if (field.length > SANDBOX_WIRE_MAX_COMMAND) {
+                *detail = "The command is longer than 512 KiB.";
+                return "command_too_large";
+            }
+
+            *detail = agent_request_bytes(&field, SANDBOX_WIRE_MAX_COMMAND,
+                                          &request->command,
+                                          &request->command_size);
+            break;
+
+        case SANDBOX_TAG_CWD:
+            *detail = agent_request_bytes(&field, SANDBOX_WIRE_MAX_CWD - 1,
+                                          &request->cwd, &request->cwd_size);
+            break;
+
+        case SANDBOX_TAG_ENV:
+            /* more can't be one string of exec, whose NUL counts, too */
+
+            if (field.length >= SANDBOX_WIRE_MAX_ENV
+                || !agent_request_env_valid(field.data, field.length))
+            {
+                *detail = "ENV is not NAME=VALUE, has a NUL, or is longer "
+                          "than 131071 bytes.";
+                return "bad_request";
+            }
+
+            request->env_count++;
+            request->env_size += field.length + 1;
+            break;
+
+        case SANDBOX_TAG_COMMAND_ID:
+            if (!sandbox_command_id_valid(field.data, field.length)) {
+                *detail = "COMMAND_ID is not 1-64 of [A-Za-z0-9._-].";
+                return "bad_request";
+            }
+
+            request->id = field.data;
+            request->id_size = field.length;
+            break;
+
+        case SANDBOX_TAG_DIGEST:
+            if (field.length != SANDBOX_WIRE_DIGEST_SIZE) {
+                *detail = "DIGEST is not 32 bytes.";
+                return "bad_request";
+            }
+
+            memcpy(request->digest, field.data, SANDBOX_WIRE_DIGEST_SIZE);
+            break;
+
+        default:
+            *detail = agent_request_number(request, &field);
+        }
+
+        if (*detail != NULL) {
+            return "bad_request";
+        }
+    }
+
+    if (rc == SANDBOX_BAD) {
+        *detail = "The head of the command is malformed.";
+        return "bad_request";
+    }
+
+    if (request->command == NULL) {
+        *detail = "COMMAND is missing.";
+        return "bad_request";
+    }
+
+    if (request->id != NULL
+        && !(seen & (uint64_t) 1 << SANDBOX_TAG_DIGEST))
+    {
+        *detail = "COMMAND_ID without DIGEST.";
+        return "bad_request";
+    }
+
+    return NULL;
+}
+
+
+int
+agent_request_env(sandbox_fields_t *fields, sandbox_field_t *field)
+{
+    while (sandbox_fields_next(fields, field) == SANDBOX_OK) {
+        if (field->tag == SANDBOX_TAG_ENV) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+int
+agent_request_env_valid(const uint8_t *p, size_t size)
+{
+    size_t   i;
+    uint8_t  c;
+
+    for (i = 0; i < size && p[i] != '='; i++) {
+        c = p[i];
+
+        if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'
+              || (i && c >= '0' && c <= '9')))
+        {
+            return 0;
+        }
+    }
+
+    return i > 0 && i < size && memchr(p, '\0', size) == NULL;
+}
+
+
+static const char *
+agent_request_bytes(const sandbox_field_t *field, size_t most,
+    const uint8_t **data, size_t *size)
+{
+    if (field->length > most) {
+        return "A field of the command is too long.";
+    }
+
+    if (memchr(field->data, '\0', field->length) != NULL) {
+        return "The command or its directory has a NUL byte.";
+    }
+
+    *data = field->data;
+    *size = field->length;
+
+    return NULL;
+}
+
+
+static const char *
+agent_request_number(agent_request_t *request, const sandbox_field_t *field)
+{
+    size_t    i;
+    uint64_t  value;
+
+    for (i = 0; i < sizeof(agent_numbers) / sizeof(agent_numbers[0]); i++) {
+        if (agent_numbers[i].tag != field->tag) {
+            continue;
+        }
+
+        if (sandbox_field_number(field, agent_numbers[i].max, &value)
+            != SANDBOX_OK
+            || value < agent_numbers[i].min)
+        {
+            return agent_numbers[i].detail;
+        }
+
+        memcpy((uint8_t *) request + agent_numbers[i].offset, &value,
+               sizeof(value));
+        return NULL;
+    }
+
+    return NULL;
+}

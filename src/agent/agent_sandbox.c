@@ -1,0 +1,117 @@
+/*
+ * Whose sandbox this is, and who may use it.  Claimed once in a life; every
+ * request must name the same session.
+ */
+
+#include "agent.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+
+static int agent_sandbox_claim_self(const uint8_t *session);
+
+
+agent_t  agent;
+
+
+int
+agent_sandbox_claim(const uint8_t *session, uint64_t instance,
+    const uint8_t *id, size_t id_size, int created)
+{
+    if (agent.claimed) {
+
+        /* a runner that adopts us may say again what holds already */
+
+        return sandbox_equal(agent.session, session, sizeof(agent.session))
+               && agent.instance == instance ? 0 : -1;
+    }
+
+    if (instance == 0 || id_size == 0
+        || id_size > SANDBOX_WIRE_SANDBOX_ID_SIZE
+        || memchr(id, '\0', id_size) != NULL)
+    {
+        return -1;
+    }
+
+    memcpy(agent.session, session, sizeof(agent.session));
+    memcpy(agent.sandbox_id, id, id_size);
+    agent.sandbox_id[id_size] = '\0';
+    agent.instance = instance;
+    agent.created = created;
+    agent.claimed = 1;
+
+    return 0;
+}
+
+
+const char *
+agent_sandbox_admit(const sandbox_preamble_t *preamble, int returned,
+    const char **detail)
+{
+    if (agent.tcp) {
+        if (!sandbox_equal(preamble->key, agent.secret,
+                           sizeof(agent.secret)))
+        {
+            *detail = "The secret of the agent is another one.";
+            return "unauthorized_peer";
+        }
+
+        if (!agent.claimed
+            && agent_sandbox_claim_self(preamble->session) == -1)
+        {
+            *detail = "No random numbers for an id of the sandbox.";
+            return "internal";
+        }
+    }
+
+    if (!agent.claimed) {
+        *detail = "The sandbox belongs to no session yet.";
+        return "sandbox_failed";
+    }
+
+    if (!sandbox_equal(preamble->session, agent.session,
+                       sizeof(agent.session)))
+    {
+        *detail = "The sandbox belongs to another session.";
+        return "bad_request";
+    }
+
+    /* one that was handed back had the instance of the agent before us */
+
+    if (preamble->instance && preamble->instance != agent.instance
+        && !returned)
+    {
+        *detail = "The sandbox has been replaced by a fresh one.";
+        return "gone";
+    }
+
+    if (preamble->operation != SANDBOX_OPERATION_COMMAND) {
+        *detail = "The agent does not know this operation.";
+        return "bad_request";
+    }
+
+    return NULL;
+}
+
+
+static int
+agent_sandbox_claim_self(const uint8_t *session)
+{
+    uint8_t             random[10], id[SANDBOX_WIRE_SANDBOX_ID_SIZE];
+    unsigned            i;
+    static const char   hex[] = "0123456789abcdef";
+
+    if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+        return -1;
+    }
+
+    memcpy(id, "sbx_", 4);
+
+    for (i = 0; i < sizeof(random); i++) {
+        id[4 + 2 * i] = hex[random[i] >> 4];
+        id[5 + 2 * i] = hex[random[i] & 15];
+    }
+
+    return agent_sandbox_claim(session, 1, id, sizeof(id), 1);
+}
