@@ -25,7 +25,8 @@
 static char *ctl_setting(const ctl_connection_t *connection,
     const ctl_values_t *given, const char *name, const char *variable,
     size_t max, int quiet);
-static char *ctl_setting_file(const char *state, const char *name, size_t max);
+static char *ctl_setting_file(const char *state, const char *name, size_t max,
+    int *missing);
 static int ctl_url_check(char *url);
 static int ctl_client_prepare(ctl_client_t *client, const char *token);
 static size_t ctl_reply_write(char *data, size_t size, size_t n, void *context);
@@ -107,6 +108,7 @@ static char *
 ctl_setting(const ctl_connection_t *connection, const ctl_values_t *given,
     const char *name, const char *variable, size_t max, int quiet)
 {
+    int          missing;
     char        *value;
     const char  *text, *state;
 
@@ -126,10 +128,11 @@ ctl_setting(const ctl_connection_t *connection, const ctl_values_t *given,
         return value;
     }
 
+    missing = 0;
     state = ctl_value(&connection->state, CTL_STATE);
-    value = ctl_setting_file(state, name, max);
+    value = ctl_setting_file(state, name, max, &missing);
 
-    if (value == NULL && !quiet) {
+    if (missing && !quiet) {
         ctl_fault("no %s: there is no file %s/%s (is 'make run' running?), "
                   "no --%s and no $%s", name, state, name, name, variable);
     }
@@ -138,8 +141,11 @@ ctl_setting(const ctl_connection_t *connection, const ctl_values_t *given,
 }
 
 
+/* NULL: no such file (*missing is set), or a sentence was printed. */
+
 static char *
-ctl_setting_file(const char *state, const char *name, size_t max)
+ctl_setting_file(const char *state, const char *name, size_t max,
+    int *missing)
 {
     char     *path;
     size_t    size;
@@ -152,19 +158,22 @@ ctl_setting_file(const char *state, const char *name, size_t max)
     if (access(path, F_OK) == -1
         || ctl_file_read(path, max, &data, &size) == -1)
     {
+        *missing = access(path, F_OK) == -1;
         free(path);
         return NULL;
     }
-
-    free(path);
 
     size = strcspn((char *) data, "\r\n");
     data[size] = '\0';
 
     if (size == 0) {
+        ctl_fault("the file %s is empty", path);
+        free(path);
         free(data);
         return NULL;
     }
+
+    free(path);
 
     return (char *) data;
 }

@@ -142,7 +142,10 @@ ctl_doctor_paths(ctl_doctor_t *doctor)
 }
 
 
-/* As given, else beside this program, else where a package puts it. */
+/*
+ * As given, else beside this program, else where a package puts it; the
+ * second where it is nowhere, for there `make` puts it.
+ */
 
 static void
 ctl_doctor_find(char *path, const ctl_values_t *value, const char *name,
@@ -160,19 +163,16 @@ ctl_doctor_find(char *path, const ctl_values_t *value, const char *name,
     }
 
     n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[n > 0 ? n : 0] = '\0';
+    slash = strrchr(path, '/');
 
-    if (n > 0) {
-        path[n] = '\0';
-        slash = strrchr(path, '/');
+    if (slash != NULL
+        && (size_t) (slash + 1 - path) + strlen(name) < PATH_MAX)
+    {
+        strcpy(slash + 1, name);
 
-        if (slash != NULL
-            && (size_t) (slash + 1 - path) + strlen(name) < PATH_MAX)
-        {
-            strcpy(slash + 1, name);
-
-            if (access(path, F_OK) == 0) {
-                return;
-            }
+        if (access(path, F_OK) == 0 || access(installed, F_OK) == -1) {
+            return;
         }
     }
 
