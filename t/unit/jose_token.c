@@ -130,31 +130,66 @@ test_forms(void)
 
 
 /*
- * 32 bytes leave 2 bits in the 43rd digit: four spellings decode alike, only
- * one is canonical.
+ * 32 bytes leave 2 bits of the last digit over, 256 bytes 4 bits: that many
+ * spellings decode alike, only one of them is canonical.
  */
 
 static void
-test_canonical(void)
+spellings(const sandbox_jose_key_t *key, const char *token, unsigned bits,
+    const char *name)
 {
-    char      *token, *last;
-    size_t     taken;
-    unsigned   i;
+    char      *copy, *last;
+    unsigned   i, taken, malformed;
 
     static const char  digits[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
     taken = 0;
+    malformed = 0;
 
-    for (i = 0; i < 4; i++) {
-        token = mint(MINT_CLAIMS);
-        last = token + strlen(token) - 1;
+    for (i = 0; i < 1u << bits; i++) {
+        copy = strdup(token);
+        last = copy + strlen(copy) - 1;
         *last = digits[(strchr(digits, *last) - digits) | i];
 
-        taken += mint_verify(secret, token) == SANDBOX_JOSE_OK;
+        switch (mint_verify(key, copy)) {
+
+        case SANDBOX_JOSE_OK:
+            taken++;
+            break;
+
+        case SANDBOX_JOSE_MALFORMED:
+            malformed++;
+            break;
+
+        default:
+            break;
+        }
     }
 
-    is_number(taken, 1, "one of four spellings of a signature is taken");
+    is_number(taken, 1, "%s: one spelling is taken", name);
+    is_number(malformed, (1u << bits) - 1, "%s: all others are malformed",
+              name);
+}
+
+
+static void
+test_canonical(void)
+{
+    char  *token;
+
+    token = mint(MINT_CLAIMS);
+    spellings(secret, token, 2, "HS256");
+    free(token);
+
+    token = mint_hmac("{\"alg\":\"HS256\",\"typ\":\"at+jwt\"}", MINT_CLAIMS,
+                      MINT_SECRET, strlen(MINT_SECRET));
+    spellings(secret, token, 2, "HS256 of an access token");
+    free(token);
+
+    token = mint_pkey(MINT_RS256, MINT_CLAIMS, rsa);
+    spellings(public, token, 4, "RS256");
+    free(token);
 }
 
 
