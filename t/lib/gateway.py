@@ -69,6 +69,83 @@ def alive(pid):
         return False
 
 
+def pid_namespace(pid):
+    try:
+        return os.readlink("/proc/%d/ns/pid" % pid)
+    except OSError:
+        return None
+
+
+def all_pids():
+    return [int(n) for n in os.listdir("/proc") if n.isdigit()]
+
+
+def in_namespace(name):
+    """Host pids of a pid namespace, "pid:[4026532000]" as seen inside."""
+    return [p for p in all_pids() if pid_namespace(p) == name]
+
+
+def cgroup_of(pid):
+    """Our runner's group of that process, "sandbox-HASH"."""
+    try:
+        with open("/proc/%d/cgroup" % pid) as f:
+            found = re.search(r"/(sandbox-[^/\s]+)", f.read())
+            return found and found.group(1)
+    except OSError:
+        return None
+
+
+def in_cgroup(name):
+    return [p for p in all_pids() if cgroup_of(p) == name]
+
+
+def cgroup_folders(name):
+    """Where in the cgroup hierarchies that group still is."""
+    out = []
+    for top, folders, _ in os.walk("/sys/fs/cgroup"):
+        for folder in list(folders):
+            if folder == name:
+                out.append(os.path.join(top, folder))
+                folders.remove(folder)
+        if top.count("/") > 6:
+            folders[:] = []
+    return out
+
+
+def loop_devices(folder):
+    """Loop devices whose file lies (or lay) in that folder."""
+    out = []
+    for path in glob.glob("/sys/block/loop*/loop/backing_file"):
+        try:
+            with open(path) as f:
+                if folder in f.read():
+                    out.append(path.split("/")[3])
+        except OSError:
+            pass
+    return out
+
+
+def mounts(text):
+    """Mount lines with that text, in the namespaces of all processes."""
+    seen, out = set(), []
+    for pid in all_pids():
+        try:
+            space = os.readlink("/proc/%d/ns/mnt" % pid)
+            if space in seen:
+                continue
+            seen.add(space)
+            with open("/proc/%d/mountinfo" % pid) as f:
+                out += [line.strip() for line in f if text in line]
+        except OSError:
+            pass
+    return out
+
+
+def bound_sockets(text):
+    with open("/proc/net/unix") as f:
+        return [line.split()[-1] for line in f if text in line]
+
+
 def base64url(data):
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
@@ -431,6 +508,17 @@ http {
         if result["exitCode"] != 0:
             raise AssertionError("%r ended with %r" % (text[:200], result))
         return result["stdout"]
+
+    def agent(self, conversation, **options):
+        """Host pid of the agent of that conversation's sandbox."""
+        name = self.output(conversation, "readlink /proc/self/ns/pid",
+                           **options).strip()
+        for pid in in_namespace(name):
+            with open("/proc/%d/status" % pid) as f:
+                inside = re.search(r"^NSpid:.*\s(\d+)$", f.read(), re.M)
+                if inside and inside.group(1) == "1":
+                    return pid
+        raise AssertionError("no agent in %s" % name)
 
     def status(self, conversation, **options):
         return self.request("GET", "v1/conversations/" + conversation,

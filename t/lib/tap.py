@@ -74,7 +74,14 @@ def main(setup=None, teardown=None):
 
     try:
         if setup:
-            setup()
+            try:
+                setup()
+            except Exception:
+                failed = number = 1
+                tests = []
+                print("not ok 1 - setup")
+                for line in traceback.format_exc().splitlines():
+                    print("#   " + line)
         for number, (name, seconds, function) in enumerate(tests, 1):
             try:
                 run_one(seconds, function)
@@ -84,13 +91,12 @@ def main(setup=None, teardown=None):
                 failed += 1
                 print("not ok %d - %s" % (number, name))
                 text = str(error) if isinstance(error, AssertionError) \
-                    else "".join(traceback.format_exception(error))
-                where = traceback.extract_tb(error.__traceback__)
+                    else "%s: %s" % (type(error).__name__, error)
                 for line in text.splitlines():
                     print("#   " + line)
-                for step in where:
-                    if step.filename == sys.argv[0]:
-                        print("#   at %s:%d" % (step.filename, step.lineno))
+                for step in traceback.extract_tb(error.__traceback__)[2:]:
+                    print("#   at %s:%d %s" % (step.filename, step.lineno,
+                                               step.line))
             else:
                 print("ok %d - %s" % (number, name))
             out.flush()

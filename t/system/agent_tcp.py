@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""The agent as a container engine starts it: on TCP, with a secret.
+
+It is PID 1 of namespaces that this test makes: user, pid, mount; nothing that
+it does can reach a process of the host.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+import wire                                                  # noqa: E402
+from gateway import AGENT, CACHE, alive, free_port, wait_for  # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+NEWNS, NEWUSER, NEWPID, NEWIPC = 0x20000, 0x10000000, 0x20000000, 0x8000000
+SECRET = bytes(range(32))
+
+libc = ctypes.CDLL(None, use_errno=True)
+base = os.path.realpath(CACHE + "/base/current/rootfs")
+state = {}
+
+
+def need(rc, what):
+    if rc != 0:
+        raise OSError(ctypes.get_errno(), what)
+
+
+def mount(source, target, kind, flags=0, data=""):
+    need(libc.mount(source.encode(), target.encode(), kind.encode(), flags,
+                    data.encode()), "mount %s on %s" % (kind, target))
+
+
+def first_process(folder, port):
+    """In PID 1 of the new namespaces: a root of its own, then the agent."""
+    libc.prctl(1, signal.SIGKILL, 0, 0, 0)
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    mount("none", folder, "tmpfs", 0, "mode=755")
+    for name in ("upper", "work", "root", "upper/home", "upper/tmp"):
+        os.mkdir(folder + "/" + name)
+    mount("overlay", folder + "/root", "overlay", 0,
+          "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr"
+          % (base, folder, folder))
+    root = folder + "/root"
+    mount("proc", root + "/proc", "proc", 14)
+    mount("tmpfs", root + "/tmp", "tmpfs", 6, "mode=1777")
+    mount("tmpfs", root + "/home", "tmpfs", 6, "mode=755")
+    os.mkdir(root + "/home/sandbox")
+    os.chown(root + "/home/sandbox", 1000, 1000)
+    mount("tmpfs", root + "/dev", "tmpfs", 0, "mode=755")
+    for name in ("null", "zero", "urandom"):
+        with open(root + "/dev/" + name, "w"):
+            pass
+        mount("/dev/" + name, root + "/dev/" + name, "", 4096)
+    with open(root + "/tmp/agent", "wb") as b:
+        b.write(state["agent"])
+    os.chmod(root + "/tmp/agent", 0o755)
+    with open(root + "/tmp/secret", "w") as f:
+        f.write(SECRET.hex() + "\n")
+    os.chmod(root + "/tmp/secret", 0o600)
+    os.chroot(root)
+    os.chdir("/")
+    os.execve("/tmp/agent", ["sandbox-agent", "--listen",
+                             "127.0.0.1:%d" % port, "--secret-file",
+                             "/tmp/secret"], {})
+
+
+def start():
+    state["folder"] = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
+    os.chmod(state["folder"], 0o755)
+    state["port"] = free_port()
+    with open(AGENT, "rb") as f:        # who has other ids may not read it
+        state["agent"] = f.read()
+    log = os.open(state["folder"] + ".log", os.O_CREAT | os.O_WRONLY, 0o600)
+    ready, go = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            libc.prctl(1, signal.SIGKILL, 0, 0, 0)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            need(libc.unshare(NEWUSER | NEWPID | NEWNS | NEWIPC), "unshare")
+            os.write(ready[1], b"x")
+            os.read(go[0], 1)
+            os.close(go[1])
+            child = os.fork()
+            if child == 0:
+                first_process(state["folder"], state["port"])
+            status = os.waitpid(child, 0)[1]
+            os.write(2, b"the agent ended with status %d\n" % status)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+        os._exit(1)
+    state["pid"] = pid
+    os.close(log)
+    os.close(ready[1])
+    os.close(go[0])
+    check(os.read(ready[0], 1) == b"x", "no namespaces: " + log_text())
+    for name in ("uid_map", "gid_map"):
+        with open("/proc/%d/%s" % (pid, name), "w") as f:
+            f.write("0 1879048192 65536\n")
+    os.write(go[1], b"x")
+    state["client"] = wire.Client(("127.0.0.1", state["port"]), key=SECRET,
+                                  timeout=30)
+
+    def up():
+        check(alive(pid), "the agent ended: " + log_text())
+        try:
+            state["client"].connect().close()
+            return True
+        except OSError:
+            return False
+
+    wait_for(up, 20, "the agent's port: " + log_text())
+
+
+def log_text():
+    with open(state["folder"] + ".log", errors="replace") as f:
+        return f.read()[-2000:]
+
+
+def stop():
+    if "pid" in state:
+        try:
+            os.kill(state["pid"], signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        os.waitpid(state["pid"], 0)
+        for line in log_text().splitlines():
+            print("# log: " + line)
+        os.remove(state["folder"] + ".log")
+        os.rmdir(state["folder"])
+
+
+def run(text, **fields):
+    return state["client"].command(text, **fields)
+
+
+@test("agent/tcp-command")
+def command():
+    a = run("echo hi; echo err >&2; id -u; pwd; exit 3")
+    same((a.stdout, a.stderr), (b"hi\n1000\n/home/sandbox\n", b"err\n"))
+    same((a.result["EXIT_CODE"], a.outcome), (3, "exit"))
+    a = run("cat", stdin=b"x" * 100000)
+    same(a.stdout, b"x" * 100000)
+
+
+@test("agent/tcp-order")
+def order():
+    first = state["client"].send(wire.COMMAND, wire.fields(
+        ("COMMAND", "sleep 0.5; echo 1 >> log"), ("WALL_MS", 9000),
+        ("CPU_MS", 9000), ("OUTPUT", 4096), ("OUTPUT_TOTAL", 65536),
+        ("OPEN_FILES", 64), ("PENDING", 5), ("DIGEST", bytes(32))))
+    time.sleep(0.1)
+    a = run("echo 2 >> log; cat log")
+    same(a.stdout, b"1\n2\n")
+    same(state["client"].answer(first).outcome, "exit")
+    first.close()
+
+
+@test("agent/tcp-secret")
+def secret():
+    for key in (bytes(32), SECRET[:-1] + b"\0", b"x" * 32,
+                b"\0" + SECRET[1:]):
+        try:
+            a = run("touch /tmp/broken-in", key=key)
+        except wire.Lost:
+            continue
+        same(a.code, "unauthorized_peer")
+    same(run("ls /tmp/broken-in; true").stdout, b"")
+
+
+@test("agent/tcp-foreign-bytes")
+def foreign():
+    for data in (b"", b"GET / HTTP/1.1\r\n\r\n", b"x" * 128, bytes(4096),
+                 wire.Preamble(wire.COMMAND, key=SECRET,
+                               head=100).encode() + b"x" * 100,
+                 wire.Preamble(wire.STATUS, key=SECRET).encode(),
+                 wire.Preamble(200, key=SECRET).encode()):
+        s = state["client"].connect()
+        try:
+            s.sendall(data)
+            s.shutdown(1)
+            while s.recv(4096):
+                pass
+        except ConnectionResetError:
+            pass
+        s.close()
+    same(run("echo fine").stdout, b"fine\n")
+
+
+@test("agent/tcp-limits")
+def limits():
+    a = run("sleep 100 & setsid sleep 101 & wait", wall_ms=700)
+    same((a.outcome, a.result["EXIT_CODE"]), ("timeout", 124))
+    same(run("pgrep -a sleep; true").stdout, b"")
+    a = run("seq 1 100000", output=4096)
+    same((a.result["TRUNCATED"], len(a.gaps)), (1, 1))
+    check(len(a.stdout) <= 4096, "kept", len(a.stdout))
+    same(len(a.stdout) + a.gaps[0][1], a.result["STDOUT_BYTES"])
+
+
+@test("agent/tcp-sweep-stays-inside")
+def sweep():
+    """A command kills all it can, the agent sweeps: the host is not hit."""
+    victim = os.fork()
+    if victim == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        signal.pause()
+        os._exit(0)
+    try:
+        run("(setsid sleep 55 &) ; kill -9 -1", wall_ms=3000)
+        run("sleep 100", wall_ms=300)
+        check(alive(victim), "a process of the host was ended")
+        same(run("echo alive").stdout, b"alive\n")
+    finally:
+        os.kill(victim, signal.SIGKILL)
+        os.waitpid(victim, 0)
+
+
+main(start, stop)

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""What survives: runner and agent killed, nginx reloaded, workers killed;
+group persistence of the cases, without idle stop."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+from gateway import Gateway, alive, cgroup_of, in_cgroup     # noqa: E402
+from gateway import in_namespace, wait_for                   # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+g = None
+
+
+def start():
+    global g
+    g = Gateway(pool=2)
+    g.start()
+
+
+def stop():
+    g.stop()
+
+
+def later(*arguments, **fields):
+    """A command in a thread: (thread, list that gets the Response)."""
+    out = []
+
+    def one():
+        try:
+            out.append(g.command(*arguments, **fields))
+        except Exception as error:
+            out.append(error)
+
+    t = threading.Thread(target=one)
+    t.start()
+    return t, out
+
+
+@test("persistence/files-stay")
+def files_stay():
+    g.run("files", "echo 1 > a; chmod 700 a; ln -s a l; mkdir d; "
+          "touch -d 2001-02-03 d/old")
+    same(g.run("files", "cat l; stat -c '%a %Y' a d/old | cut -c1-14")
+         ["stdout"].split("\n")[:2][0], "1")
+
+
+@test("persistence/runner-killed")
+def runner_killed():
+    g.run("killed", "echo kept > kept; "
+          "while :; do date +%s%N > beat; sleep 0.1; done > /dev/null 2>&1 &")
+    before = g.run("killed", "true")
+    t, out = later("killed", "for n in 1 2 3 4 5 6; do echo $n; sleep 0.5; "
+                   "done; exit 3")
+    time.sleep(1)
+    g.kill_runner()
+    t.join(60)
+    check(out and not isinstance(out[0], Exception), "no answer:", out)
+    r = out[0]
+    same(r.status, 200, repr(r))
+    same((r.json["outcome"], r.json["exitCode"]), ("exit", 3))
+    same(r.json["stdout"], "1\n2\n3\n4\n5\n6\n")
+
+    # without a runner: a clear refusal, not a hang
+    r = g.command("killed", "echo x")
+    check(r.status == 503 and r.json["code"] == "runner_unreachable", "got",
+          r)
+
+    g.start_runner()
+    g.wait_ready()
+    r = g.run("killed", "cat kept; cat beat; sleep 0.5; cat beat")
+    lines = r["stdout"].split()
+    same(lines[0], "kept")
+    check(lines[1] != lines[2], "the background process died")
+    same(r["sandboxId"], before["sandboxId"])
+    same(r["sandboxCreated"], False)
+    # a new conversation works, too
+    same(g.run("killed-new", "echo new")["stdout"], "new\n")
+    g.run("killed", "pkill -f 'while :'; true")
+
+
+@test("persistence/runner-killed-with-a-queue")
+def runner_killed_queue():
+    g.run("queue", "true")
+    jobs = []
+    for n in range(4):
+        jobs.append(later("queue", "echo %d >> log; sleep 0.7; echo %d" %
+                          (n, n)))
+        time.sleep(0.2)
+    g.kill_runner()
+    time.sleep(1)
+    g.start_runner()
+    for t, out in jobs:
+        t.join(60)
+    # those handed over end; one that the runner still held was not started
+    lines = g.output("queue", "cat log").split()
+    for n, (t, out) in enumerate(jobs):
+        check(out, "no answer of %d" % n)
+        if not isinstance(out[0], Exception) and out[0].status == 200:
+            same(out[0].json["stdout"], "%d\n" % n)
+            check(str(n) in lines, "%d did not run" % n, lines)
+        else:
+            check(str(n) not in lines, "%d ran, and failed" % n, lines)
+    same(lines, sorted(lines), "order")
+    same(lines[:1], ["0"])
+    check(len(set(lines)) == len(lines), "ran twice", lines)
+
+
+@test("persistence/runner-terminated")
+def runner_terminated():
+    """SIGTERM leaves sandboxes running, as --ephemeral's opposite; with
+    --ephemeral it ends everything: here it is ephemeral."""
+    with Gateway(pool=1) as h:
+        h.run("term", "true")
+        name = h.output("term", "readlink /proc/self/ns/pid").strip()
+        h.stop_runner(signal.SIGTERM)
+        wait_for(lambda: not in_namespace(name), 20, "the end of it")
+        h.start_runner()
+        h.wait_ready()
+
+
+@test("persistence/agent-killed")
+def agent_killed():
+    g.run("agent", "echo kept > kept")
+    old = g.run("agent", "true")["sandboxId"]
+    pid = g.agent("agent")
+    t, out = later("agent", "echo started; sleep 60")
+    wait_for(lambda: g.status("agent")["running"] >= 1
+             if "running" in g.status("agent") else True, 20, "running")
+    time.sleep(0.7)
+    started = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    t.join(60)
+    check(time.monotonic() - started < 30, "the loss was noticed late")
+    r = out[0]
+    same(r.status, 200, repr(r))
+    same((r.json["outcome"], r.json["exitCode"]), ("runner_lost", None))
+    r = g.run("agent", "cat kept; pgrep -fa 'sleep 60'; true")
+    same(r["stdout"], "kept\n")
+    check(r["sandboxId"] == old or r["sandboxId"], "an id", r)
+
+
+@test("persistence/agent-killed-with-a-queue")
+def agent_killed_queue():
+    """Those that wait were not started: they run in the successor."""
+    g.run("aqueue", "echo kept > kept")
+    pid = g.agent("aqueue")
+    first = later("aqueue", "sleep 60")
+    time.sleep(0.7)
+    others = [later("aqueue", "cat kept; echo %d" % n) for n in range(3)]
+    time.sleep(0.7)
+    os.kill(pid, signal.SIGKILL)
+    for t, out in [first] + others:
+        t.join(60)
+        check(out and not isinstance(out[0], Exception), "no answer", out)
+    same(first[1][0].json["outcome"], "runner_lost")
+    for n, (t, out) in enumerate(others):
+        r = out[0]
+        check(r.status == 503 or (r.status == 200 and r.json["outcome"]
+              in ("runner_lost", "exit")), "got", r)
+    same(g.output("aqueue", "cat kept"), "kept\n")
+
+
+@test("persistence/reload", seconds=240)
+def reload():
+    jobs = [later("reload%d" % (n % 5), "sleep 2; echo done %d" % n)
+            for n in range(10)]
+    time.sleep(0.5)
+    old = set()
+    for _ in range(5):
+        old |= g.reload()
+        same(g.run("during", "echo x")["stdout"], "x\n")
+    for n, (t, out) in enumerate(jobs):
+        t.join(120)
+        check(out and not isinstance(out[0], Exception), "no answer", out)
+        same(out[0].json["stdout"], "done %d\n" % n)
+    old -= set(g.workers())
+    wait_for(lambda: not any(alive(p) for p in old), 60,
+             "the end of old workers")
+
+
+@test("persistence/worker-killed", seconds=240)
+def worker_killed():
+    g.expected.append("exited on signal 9")
+    c = g.run("worker", "true")
+    for n in range(3):
+        t, out = later("worker", "sleep 1; echo %d >> log" % n)
+        time.sleep(0.5)
+        for pid in g.workers():
+            os.kill(pid, signal.SIGKILL)
+        t.join(60)
+        wait_for(lambda: len(g.workers()) == 2, 20, "new workers")
+        g.wait_ready()
+    # nobody asked to end them: the commands ran to their end
+    wait_for(lambda: g.output("worker", "cat log").split()
+             == ["0", "1", "2"], 30, "all commands' traces")
+    same(g.run("worker", "true")["sandboxId"], c["sandboxId"])
+
+
+@test("persistence/client-gone")
+def client_gone():
+    """A lost connection never ends a command; its result waits."""
+    t, out = later("gone", "sleep 1.5; echo done > done; echo out",
+                   commandId="gone-1", timeout=0.5)
+    t.join()
+    check(isinstance(out[0], OSError), "it should have timed out", out)
+    r = g.run("gone", "sleep 1.5; echo done > done; echo out",
+              commandId="gone-1")
+    same(r["stdout"], "out\n")
+    same(g.output("gone", "cat done"), "done\n")
+
+
+@test("persistence/nginx-restarted")
+def nginx_restarted():
+    old = g.run("restart", "echo kept > kept")["sandboxId"]
+    g.end(g.nginx, signal.SIGQUIT)
+    g.start_nginx()
+    r = g.run("restart", "cat kept")
+    same((r["stdout"], r["sandboxId"]), ("kept\n", old))
+
+
+@test("persistence/expired-clear")
+def deleted_is_clear():
+    g.run("ended", "echo x > f")
+    same(g.delete("ended").status, 204)
+    same(g.status("ended")["state"], "none")
+    r = g.run("ended", "ls f")
+    check(r["exitCode"] != 0 and r["sandboxCreated"], "got", r)
+
+
+@test("persistence/thousand-commands", seconds=240)
+def many_commands():
+    c = g.connect()
+    for n in range(300):
+        r = g.command("long", "echo %d" % n, connection=c)
+        same((r.status, r.json["stdout"]), (200, "%d\n" % n))
+    c.close()
+    same(g.status("long")["commands"], 300)
+
+
+@test("persistence/delete-all")
+def delete_all():
+    g.run("all", "mkdir -p $(seq -s/ 1 60); dd if=/dev/zero of=big bs=1M "
+          "count=50 2>/dev/null; kill -STOP $(sleep 1000 & echo $!); "
+          "chmod -R 000 1; touch /dev/shm/x; (sleep 1000 &)")
+    pid = g.agent("all")
+    group = cgroup_of(pid)
+    many = len(in_cgroup(group))
+    started = time.monotonic()
+    same(g.delete("all").status, 204)
+    check(time.monotonic() - started < 30, "deletion hangs")
+    check(not alive(pid), "the agent lives")
+    check(len(in_cgroup(group)) < many, "processes remain")
+    same(g.run("all", "ls; df --output=used -BM ~ | tail -1")["exitCode"],
+         0)
+
+
+main(start, stop)

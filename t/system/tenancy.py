@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Who sees what: users, conversations, realms; group tenancy of the cases."""
+
+import os
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+from gateway import Gateway, token                           # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+g = None
+BOB = dict(sub="bob")
+
+
+def start():
+    global g
+    g = Gateway(pool=3)
+    g.options["server"] = """
+        location /other/ {
+            sandbox on;
+            sandbox_realm other;
+            sandbox_jwt_secret_file %s/jwt.key;
+        }
+    """ % g.dir
+    g.start()
+
+
+def stop():
+    g.stop()
+
+
+@test("tenancy/other-id")
+def other_id():
+    mine = g.run("private", "echo secret > file; cat file",
+                 commandId="mine")
+    bob = token(**BOB)
+    r = g.run("private", "cat file; echo mine > file2", token=bob)
+    same(r["stdout"], "")
+    check(r["sandboxId"] != mine["sandboxId"], "the same sandbox")
+    same(g.run("private", "ls")["stdout"].split(), ["file"])
+    # his ids, and ids that do not exist: the same answer
+    for path in ("v1/conversations/%s/commands/mine", ):
+        a = g.request("GET", path % "private", token=bob)
+        b = g.request("GET", path % "never-used", token=bob)
+        same(a.status, b.status)
+        same(a.json["code"], b.json["code"])
+    same(g.status("alices-other", token=bob)["state"], "none")
+    # the command id of alice is free for bob
+    same(g.run("private", "echo own", token=bob, commandId="mine")["stdout"],
+         "own\n")
+    # bob's DELETE ends bob's
+    same(g.delete("private", token=bob).status, 204)
+    same(g.run("private", "cat file")["stdout"], "secret\n")
+
+
+@test("tenancy/joined-names")
+def joined_names():
+    """alice + 1x and alice1 + x are two."""
+    g.run("1x", "echo one > f", token=token(sub="alice"))
+    r = g.run("x", "cat f", token=token(sub="alice1"))
+    same(r["stdout"], "")
+    same(r["sandboxCreated"], True)
+
+
+@test("tenancy/issuers")
+def issuers():
+    g.run("iss", "echo one > f", token=token(iss="https://a/"))
+    for other in (token(iss="https://b/"), token(iss=""), token()):
+        same(g.run("iss", "cat f", token=other)["stdout"], "")
+
+
+@test("tenancy/realms")
+def realms():
+    g.run("realm", "echo one > f")
+    r = g.request("POST", "/other/v1/conversations/realm/commands",
+                  {"command": "cat f"})
+    same((r.status, r.json["stdout"]), (200, ""))
+    same(g.run("realm", "cat f")["stdout"], "one\n")
+
+
+@test("tenancy/two-conversations")
+def two_conversations():
+    g.run("first", "echo x > f; echo y > /tmp/t; echo z > /dev/shm/s; "
+          "python3 -m http.server 8000 > /dev/null 2>&1 & sleep 0.5")
+    r = g.run("second", "ls -A ~ /tmp /dev/shm | grep -xE 'f|t|s'; "
+              "curl -sS -m 5 http://127.0.0.1:8000/; echo code $?; "
+              "pgrep -f http.server; true")
+    check("code 7" in r["stdout"], "the server answers:", r)
+    same(r["stdout"], "code 7\n")
+
+
+@test("tenancy/ports")
+def ports():
+    server = "python3 -c '\nimport http.server, sys\n" \
+        "s = http.server.HTTPServer((\"%s\", 8765), " \
+        "http.server.SimpleHTTPRequestHandler)\n" \
+        "print(\"bound\", flush=True)\ns.serve_forever()' " \
+        "> bound 2>&1 & for n in $(seq 100); do grep -q bound bound && " \
+        "break; sleep 0.1; done; cat bound"
+    for name, where in (("port-a", "127.0.0.1"), ("port-b", "0.0.0.0"),
+                        ("port-c", "0.0.0.0")):
+        same(g.run(name, server % where)["stdout"], "bound\n", name)
+    same(g.run("port-a", "curl -s -o /dev/null -w '%{http_code}' "
+               "http://127.0.0.1:8765/")["stdout"], "200")
+    with socket.socket() as s:
+        check(s.connect_ex(("127.0.0.1", 8765)) != 0,
+              "the host reaches a port of a sandbox")
+    same(g.run("port-d", "curl -s -m 5 http://127.0.0.1:8765/; echo $?")
+         ["stdout"], "7\n")
+
+
+@test("tenancy/ipc")
+def ipc():
+    text = "import ctypes, os, socket\nlibc = ctypes.CDLL(None, " \
+        "use_errno=True)\n"
+    make = text + """
+s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + 'abstract'); s.listen()
+print('shm', libc.shmget(0x1234, 4096, 0o1666) >= 0)
+print('sem', libc.semget(0x1234, 1, 0o1666) >= 0)
+print('msg', libc.msgget(0x1234, 0o1666) >= 0)
+open('/dev/shm/posix', 'w').write('x')
+print(flush=True)
+import time; time.sleep(100)
+"""
+    look = text + """
+s = socket.socket(socket.AF_UNIX)
+print(s.connect_ex(chr(0) + 'abstract') == 0,
+      libc.shmget(0x1234, 0, 0) >= 0, libc.semget(0x1234, 0, 0) >= 0,
+      libc.msgget(0x1234, 0) >= 0, os.path.exists('/dev/shm/posix'))
+"""
+    r = g.run("ipc-a", "cat > m.py; python3 m.py > m.out & for n in "
+              "$(seq 100); do grep -q '^$' m.out && break; sleep 0.1; done; "
+              "cat m.out", stdin=make)
+    check("shm" in r["stdout"], "made:", r)
+    for name, token_text in (("ipc-b", ""), ("ipc-a", token(**BOB))):
+        same(g.run(name, "python3 -", stdin=look, token=token_text)
+             ["stdout"], "False False False False False\n")
+    for path in ("/proc/sysvipc/shm", "/proc/sysvipc/sem",
+                 "/proc/sysvipc/msg"):
+        with open(path) as f:
+            check(" 4660 " not in f.read(), "on the host: " + path)
+
+
+@test("tenancy/keyrings")
+def keyrings():
+    r = g.run("keys", "python3 -c '\nimport ctypes\n"
+              "libc = ctypes.CDLL(None, use_errno=True)\n"
+              "print(libc.syscall(248, b\"user\", b\"n\", b\"v\", 1, -4), "
+              "ctypes.get_errno() in (1, 38))'; cat /proc/keys")
+    same(r["stdout"], "-1 True\n")
+
+
+@test("tenancy/shared-base-is-not-a-channel")
+def shared_base():
+    """The base below two sandboxes is one: nothing written shows there."""
+    g.run("chan-a", "touch /usr/share/x /var/tmp/x /tmp/x /skills/x "
+          "2>/dev/null; true")
+    same(g.run("chan-b", "ls /usr/share/x /var/tmp/x /tmp/x /skills/x "
+               "2>/dev/null; true")["stdout"], "")
+
+
+@test("tenancy/delete-then-other-user")
+def delete_then_other():
+    """A used sandbox is never handed to the next one."""
+    for n in range(6):
+        g.run("used%d" % n, "echo secret-%d > /tmp/trace; echo x > ~/trace; "
+              "echo > /dev/shm/trace" % n)
+        same(g.delete("used%d" % n).status, 204)
+    for n in range(8):
+        r = g.run("fresh%d" % n, "ls -A /tmp ~ /dev/shm | grep trace; true",
+                  token=token(**BOB))
+        same(r["stdout"], "")
+        same(r["sandboxCreated"], True)
+    started = time.monotonic()
+    same(g.status("used0")["state"], "none")
+    check(time.monotonic() - started < 30, "status hangs")
+
+
+main(start, stop)
