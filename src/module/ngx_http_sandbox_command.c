@@ -1,0 +1,490 @@
+/*
+ * POST .../commands up to the wire: content type, and the body, which is read
+ * here, after the token, in memory and never beyond its maximum.  What is in
+ * the JSON is the next file's concern.
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+#define NGX_HTTP_SANDBOX_BODY_PIECE   (64 * 1024)
+
+/* commas and brackets outside of strings: each may cost a parser 100 bytes */
+
+#define NGX_HTTP_SANDBOX_BODY_TOKENS  4096
+
+
+static ngx_int_t ngx_http_sandbox_content_type(ngx_http_request_t *r);
+static void ngx_http_sandbox_body_start(ngx_http_request_t *r);
+static void ngx_http_sandbox_body_read(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_body_take(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_body_append(ngx_http_request_t *r,
+    ngx_http_sandbox_body_t *body, u_char *p, size_t n);
+static void ngx_http_sandbox_body_scan(ngx_http_sandbox_body_t *body,
+    u_char *p, size_t n);
+static void ngx_http_sandbox_body_refuse(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static void ngx_http_sandbox_body_done(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_wants_stream(ngx_http_request_t *r);
+
+
+ngx_int_t
+ngx_http_sandbox_command_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    size_t                        max;
+    ngx_int_t                     rc;
+    ngx_str_t                     value;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+    max = ngx_http_sandbox_max_body(slcf);
+
+    if (ngx_http_sandbox_content_type(r) != NGX_OK) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                                "unsupported_media_type",
+                                "The body must be sent as "
+                                "\"Content-Type: application/json\", in "
+                                "UTF-8.");
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    if (ngx_http_sandbox_wants_stream(r)) {
+        ngx_http_sandbox_refuse(ctx, 422, "not_available",
+                                "Streaming is not available in this release: "
+                                "accept \"application/json\".");
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    if (ngx_http_sandbox_argument(r, "encoding", &value) == NGX_OK) {
+
+        if (value.len == 6 && ngx_strncmp(value.data, "base64", 6) == 0) {
+            ctx->base64 = 1;
+
+        } else if (value.len != 4 || ngx_strncmp(value.data, "text", 4) != 0) {
+            ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST,
+                                    "bad_request", "\"encoding\" must be "
+                                    "\"text\" or \"base64\".");
+            return ngx_http_sandbox_send_problem(r, ctx);
+        }
+    }
+
+    if (r->headers_in.content_length_n > (off_t) max) {
+        ngx_http_sandbox_body_refuse(r, ctx);
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    ctx->body.last = &ctx->body.chain;
+
+    r->request_body_no_buffering = 1;
+
+    rc = ngx_http_read_client_request_body(r, ngx_http_sandbox_body_start);
+
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        return rc;
+    }
+
+    return NGX_DONE;
+}
+
+
+/*
+ * A command and its environment can be all escapes of six bytes; stdin may be
+ * base64, or text in which every other character is escaped.
+ */
+
+size_t
+ngx_http_sandbox_max_body(const ngx_http_sandbox_loc_conf_t *slcf)
+{
+    return 6 * slcf->caps.command_size + 2 * slcf->caps.file_size
+           + 1024 * 1024;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_content_type(ngx_http_request_t *r)
+{
+    u_char     *p, *last;
+    ngx_str_t   type;
+
+    if (r->headers_in.content_type == NULL) {
+        return NGX_DECLINED;
+    }
+
+    type = r->headers_in.content_type->value;
+
+    if (type.len < sizeof("application/json") - 1
+        || ngx_strncasecmp(type.data, (u_char *) "application/json",
+                           sizeof("application/json") - 1)
+           != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    p = type.data + sizeof("application/json") - 1;
+    last = type.data + type.len;
+
+    while (p < last && (*p == ' ' || *p == '\t')) {
+        p++;
+    }
+
+    if (p == last) {
+        return NGX_OK;
+    }
+
+    if (*p++ != ';') {
+        return NGX_DECLINED;
+    }
+
+    while (p < last && (*p == ' ' || *p == '\t')) {
+        p++;
+    }
+
+    while (last > p && (last[-1] == ' ' || last[-1] == '\t')) {
+        last--;
+    }
+
+    if ((last - p == 13
+         && ngx_strncasecmp(p, (u_char *) "charset=utf-8", 13) == 0)
+        || (last - p == 15
+            && ngx_strncasecmp(p, (u_char *) "charset=\"utf-8\"", 15) == 0))
+    {
+        return NGX_OK;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* 1: the client takes events, and nothing that one answer could be */
+
+static ngx_int_t
+ngx_http_sandbox_wants_stream(ngx_http_request_t *r)
+{
+    u_char           *p, *last, *next;
+    size_t            i;
+    ngx_uint_t        n, stream;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    static ngx_str_t  types[] = {
+        ngx_string("text/event-stream"),
+        ngx_string("application/x-ndjson")
+    };
+
+    n = 0;
+    stream = 0;
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len != 6
+            || ngx_strncasecmp(h[i].key.data, (u_char *) "Accept", 6) != 0)
+        {
+            continue;
+        }
+
+        p = h[i].value.data;
+        last = p + h[i].value.len;
+
+        while (p < last) {
+
+            next = ngx_strlchr(p, last, ',');
+            if (next == NULL) {
+                next = last;
+            }
+
+            while (p < next && (*p == ' ' || *p == '\t')) {
+                p++;
+            }
+
+            if (p < next) {
+                n++;
+
+                if (((size_t) (next - p) >= types[0].len
+                     && ngx_strncasecmp(p, types[0].data, types[0].len) == 0)
+                    || ((size_t) (next - p) >= types[1].len
+                        && ngx_strncasecmp(p, types[1].data, types[1].len)
+                           == 0))
+                {
+                    stream++;
+                }
+            }
+
+            p = next + 1;
+        }
+    }
+
+    return n && stream == n;
+}
+
+
+static void
+ngx_http_sandbox_body_start(ngx_http_request_t *r)
+{
+    r->read_event_handler = ngx_http_sandbox_body_read;
+
+    ngx_http_sandbox_body_read(r);
+}
+
+
+static void
+ngx_http_sandbox_body_read(ngx_http_request_t *r)
+{
+    ngx_int_t                rc;
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    for ( ;; ) {
+
+        rc = ngx_http_sandbox_body_take(r, ctx);
+
+        if (rc == NGX_ERROR) {
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+            return;
+        }
+
+        if (rc == NGX_DECLINED) {
+            ngx_http_sandbox_body_refuse(r, ctx);
+            ngx_http_finalize_request(r,
+                                      ngx_http_sandbox_send_problem(r, ctx));
+            return;
+        }
+
+        if (!r->reading_body) {
+            break;
+        }
+
+        rc = ngx_http_read_unbuffered_request_body(r);
+
+        if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+            ngx_http_finalize_request(r, rc);
+            return;
+        }
+
+        if (r->request_body->bufs == NULL && rc == NGX_AGAIN) {
+            return;
+        }
+    }
+
+    /* whole, and in our memory; the upstream may send it twice */
+
+    r->request_body_no_buffering = 0;
+    r->read_event_handler = ngx_http_block_reading;
+
+    if (r->connection->read->timer_set) {
+        ngx_del_timer(r->connection->read);
+    }
+
+    ngx_http_sandbox_body_done(r, ctx);
+}
+
+
+/* moves what nginx has read; its own small buffer is free for more */
+
+static ngx_int_t
+ngx_http_sandbox_body_take(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
+    size_t                        n, max;
+    ngx_buf_t                    *b;
+    ngx_chain_t                  *cl;
+    ngx_http_sandbox_body_t      *body;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (r->request_body == NULL) {
+        return NGX_OK;
+    }
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+    max = ngx_http_sandbox_max_body(slcf);
+    body = &ctx->body;
+
+    while (r->request_body->bufs) {
+
+        cl = r->request_body->bufs;
+        b = cl->buf;
+
+        if (b->in_file) {
+            return NGX_ERROR;
+        }
+
+        n = b->last - b->pos;
+
+        if (n > max - body->size) {
+            return NGX_DECLINED;
+        }
+
+        ngx_http_sandbox_body_scan(body, b->pos, n);
+
+        if (ngx_http_sandbox_body_append(r, body, b->pos, n) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        b->pos = b->last;
+
+        r->request_body->bufs = cl->next;
+        ngx_free_chain(r->pool, cl);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_body_append(ngx_http_request_t *r,
+    ngx_http_sandbox_body_t *body, u_char *p, size_t n)
+{
+    size_t        m, size;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    b = body->tail;
+
+    while (n) {
+
+        if (b == NULL || b->last == b->end) {
+
+            /* the first piece is as small as most requests are */
+
+            size = b ? NGX_HTTP_SANDBOX_BODY_PIECE : ngx_max(n, 2048);
+            size = ngx_min(size, NGX_HTTP_SANDBOX_BODY_PIECE);
+
+            b = ngx_create_temp_buf(r->pool, size);
+            cl = ngx_alloc_chain_link(r->pool);
+
+            if (b == NULL || cl == NULL) {
+                return NGX_ERROR;
+            }
+
+            cl->buf = b;
+            cl->next = NULL;
+
+            *body->last = cl;
+            body->last = &cl->next;
+            body->tail = b;
+        }
+
+        m = ngx_min(n, (size_t) (b->end - b->last));
+
+        b->last = ngx_cpymem(b->last, p, m);
+        body->size += m;
+
+        p += m;
+        n -= m;
+    }
+
+    return NGX_OK;
+}
+
+
+/* counts what a parser would make values of, before it sees any of it */
+
+static void
+ngx_http_sandbox_body_scan(ngx_http_sandbox_body_t *body, u_char *p, size_t n)
+{
+    u_char  *last;
+
+    for (last = p + n; p < last; p++) {
+
+        if (body->string) {
+
+            if (body->escape) {
+                body->escape = 0;
+
+            } else if (*p == '\\') {
+                body->escape = 1;
+
+            } else if (*p == '"') {
+                body->string = 0;
+            }
+
+            continue;
+        }
+
+        switch (*p) {
+
+        case '"':
+            body->string = 1;
+            break;
+
+        case ',':
+        case '[':
+        case '{':
+            body->tokens++;
+            break;
+        }
+    }
+}
+
+
+static void
+ngx_http_sandbox_body_refuse(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (ngx_http_sandbox_refuse_format(r, ctx,
+                                       NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                       "request_too_large",
+                                       "The body may have at most %uz bytes.",
+                                       ngx_http_sandbox_max_body(slcf))
+        == NGX_ERROR)
+    {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                "request_too_large",
+                                "The body is too large.");
+    }
+}
+
+
+static void
+ngx_http_sandbox_body_done(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_int_t                     rc;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (ctx->body.tokens > NGX_HTTP_SANDBOX_BODY_TOKENS) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "The JSON has too many values.");
+        rc = NGX_DECLINED;
+
+    } else {
+        rc = ngx_http_sandbox_request_parse(r, ctx);
+    }
+
+    if (rc == NGX_DECLINED) {
+        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        return;
+    }
+
+    if (rc != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
+        || ngx_http_sandbox_session_open(r, ctx) != NGX_OK
+        || slcf->backend->start(r, ctx) != NGX_OK)
+    {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    }
+}

@@ -1,0 +1,625 @@
+/*
+ * Setters of the directives: values, files and keys are read and judged here,
+ * while the configuration is read, and every refusal names the directive, the
+ * value and what would be right.  Knows nothing of requests.
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+#define NGX_HTTP_SANDBOX_ENVIRONMENT  "ARCHESTRA_CODE_RUNTIME_ENABLED"
+
+
+static char *ngx_http_sandbox_conf_expected(ngx_conf_t *cf,
+    ngx_command_t *cmd);
+static ngx_int_t ngx_http_sandbox_conf_read_file(ngx_conf_t *cf,
+    ngx_command_t *cmd, ngx_str_t *file, size_t max, ngx_str_t *content);
+static void ngx_http_sandbox_conf_free_key(void *data);
+static ngx_int_t ngx_http_sandbox_conf_hex(u_char *dst, u_char *src,
+    size_t size);
+
+
+char *
+ngx_http_sandbox_conf_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_sandbox_loc_conf_t *slcf = conf;
+
+    ngx_str_t  *value;
+
+    if (slcf->mode != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "on") == 0) {
+        slcf->mode = NGX_HTTP_SANDBOX_ON;
+
+    } else if (ngx_strcmp(value[1].data, "off") == 0) {
+        slcf->mode = NGX_HTTP_SANDBOX_OFF;
+
+    } else if (ngx_strcmp(value[1].data, "env") == 0) {
+        slcf->mode = NGX_HTTP_SANDBOX_ENV;
+
+    } else {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid value \"%V\" in \"sandbox\" directive, it "
+                           "must be \"on\", \"off\" or \"env\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_sandbox_conf_backend(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_sandbox_loc_conf_t *slcf = conf;
+
+    ngx_str_t  *value;
+
+    if (slcf->backend) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (value[1].len == ngx_http_sandbox_local.name.len
+        && ngx_strcmp(value[1].data, ngx_http_sandbox_local.name.data) == 0)
+    {
+        slcf->backend = &ngx_http_sandbox_local;
+        return NGX_CONF_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "unknown backend \"%V\" in \"sandbox_backend\" "
+                       "directive, it must be \"local\"", &value[1]);
+
+    return NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_sandbox_conf_runner(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_sandbox_loc_conf_t *slcf = conf;
+
+    ngx_url_t         u;
+    ngx_str_t        *value, path;
+    ngx_file_info_t   fi;
+
+    if (slcf->socket.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (value[1].len < sizeof("unix:/x") - 1
+        || ngx_strncmp(value[1].data, "unix:/", 6) != 0)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid address \"%V\" in \"sandbox_runner\" "
+                           "directive, it must be the runner's socket, such "
+                           "as \"unix:/run/sandbox/runner.sock\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    path.data = value[1].data + 5;
+    path.len = value[1].len - 5;
+
+    if (path.len >= sizeof(((struct sockaddr_un *) 0)->sun_path)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "the path in \"sandbox_runner %V\" is too long, a "
+                           "socket's path has at most %uz bytes", &value[1],
+                           sizeof(((struct sockaddr_un *) 0)->sun_path) - 1);
+        return NGX_CONF_ERROR;
+    }
+
+    /* it need not exist yet, but what is there must be a socket */
+
+    if (ngx_file_info(path.data, &fi) != NGX_FILE_ERROR
+        && !S_ISSOCK(fi.st_mode))
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" in \"sandbox_runner\" directive is %s, not "
+                           "a socket; it must be the path that sandbox-runner "
+                           "listens on", &path,
+                           ngx_is_dir(&fi) ? "a directory" : "a file");
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_memzero(&u, sizeof(ngx_url_t));
+
+    u.url = value[1];
+    u.no_resolve = 1;
+
+    slcf->origin = ngx_http_upstream_add(cf, &u, 0);
+    if (slcf->origin == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    slcf->socket = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_sandbox_loc_conf_t *slcf = conf;
+
+    ngx_str_t  *value, content;
+
+    if (slcf->key) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_sandbox_conf_read_file(cf, cmd, &value[1], 1024, &content)
+        != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    while (content.len
+           && (content.data[content.len - 1] == LF
+               || content.data[content.len - 1] == CR
+               || content.data[content.len - 1] == ' '))
+    {
+        content.len--;
+    }
+
+    slcf->key = ngx_palloc(cf->pool, SANDBOX_WIRE_KEY_SIZE);
+    if (slcf->key == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (content.len != 2 * SANDBOX_WIRE_KEY_SIZE
+        || ngx_http_sandbox_conf_hex(slcf->key, content.data,
+                                     SANDBOX_WIRE_KEY_SIZE)
+           != NGX_OK)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" in \"sandbox_runner_key\" directive holds "
+                           "no key: it must be 64 hexadecimal digits, the "
+                           "file that sandbox-runner reads, too; "
+                           "\"openssl rand -hex 32\" makes one", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_explicit_memzero(content.data, content.len);
+
+    return NGX_CONF_OK;
+}
+
+
+/* keys of both kinds are one set: several of them may be in use at a time */
+
+char *
+ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_sandbox_loc_conf_t *slcf = conf;
+
+    char                    error[SANDBOX_JOSE_ERROR_SIZE];
+    size_t                  max;
+    ngx_str_t              *value, content;
+    ngx_pool_cleanup_t     *cln;
+    sandbox_jose_key_t     *key, **k;
+    sandbox_jose_key_t   *(*make)(const uint8_t *data, size_t size,
+                                  const char *kid, char *error);
+
+    value = cf->args->elts;
+
+    *(void **) &make = cmd->post;
+    max = (cmd->post == (void *) sandbox_jose_key_secret)
+          ? SANDBOX_JOSE_MAX_SECRET : SANDBOX_JOSE_MAX_PEM;
+
+    if (slcf->keys == NULL) {
+        slcf->keys = ngx_array_create(cf->pool, 2,
+                                      sizeof(sandbox_jose_key_t *));
+        if (slcf->keys == NULL) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    if (slcf->keys->nelts == NGX_HTTP_SANDBOX_MAX_KEYS) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "too many keys, \"%V\" would be the %ui. of at "
+                           "most %d", &value[1], slcf->keys->nelts + 1,
+                           NGX_HTTP_SANDBOX_MAX_KEYS);
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_http_sandbox_conf_read_file(cf, cmd, &value[1], max, &content)
+        != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    cln = ngx_pool_cleanup_add(cf->pool, 0);
+    k = ngx_array_push(slcf->keys);
+
+    if (cln == NULL || k == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    key = make(content.data, content.len, NULL, error);
+
+    ngx_explicit_memzero(content.data, content.len);
+
+    if (key == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "can't use \"%V\" in \"%V\" directive: %s; it must "
+                           "be %s", &value[1], &cmd->name, error,
+                           max == SANDBOX_JOSE_MAX_SECRET
+                           ? "32 to 4096 random bytes, such as \"openssl rand "
+                             "-out FILE 32\" makes"
+                           : "the issuer's RSA public key, or certificate, "
+                             "in PEM");
+        return NGX_CONF_ERROR;
+    }
+
+    cln->handler = ngx_http_sandbox_conf_free_key;
+    cln->data = key;
+    *k = key;
+
+    return NGX_CONF_OK;
+}
+
+
+static void
+ngx_http_sandbox_conf_free_key(void *data)
+{
+    sandbox_jose_key_free(data);
+}
+
+
+char *
+ngx_http_sandbox_conf_algorithms(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_sandbox_loc_conf_t *slcf = conf;
+
+    unsigned     bit;
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    if (slcf->algorithms) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        bit = sandbox_jose_algorithm((char *) value[i].data, value[i].len);
+
+        if (bit == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "unknown algorithm \"%V\" in "
+                               "\"sandbox_jwt_algorithms\" directive, it must "
+                               "be \"RS256\" or \"HS256\"", &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
+        if (slcf->algorithms & bit) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "algorithm \"%V\" stands twice in "
+                               "\"sandbox_jwt_algorithms\" directive",
+                               &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
+        slcf->algorithms |= bit;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* a text that also stands in a header, quoted: realm, issuer, permission */
+
+char *
+ngx_http_sandbox_conf_word(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    u_char      c;
+    ngx_str_t  *value, *field;
+    ngx_uint_t  i;
+
+    field = (ngx_str_t *) (p + cmd->offset);
+
+    if (field->data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (value[1].len == 0 || value[1].len > SANDBOX_JOSE_MAX_ISSUER) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid value \"%V\" in \"%V\" directive, it must "
+                           "have 1 to %d bytes", &value[1], &cmd->name,
+                           SANDBOX_JOSE_MAX_ISSUER);
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 0; i < value[1].len; i++) {
+        c = value[1].data[i];
+
+        if (c <= ' ' || c == '"' || c == '\\' || c == 0x7f) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid value \"%V\" in \"%V\" directive, it "
+                               "must have no spaces, quotes, backslashes or "
+                               "control characters", &value[1], &cmd->name);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    *field = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_sandbox_conf_time(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    ngx_int_t                   ms;
+    ngx_str_t                  *value;
+    ngx_msec_t                 *field;
+    ngx_http_sandbox_bounds_t  *bounds;
+
+    field = (ngx_msec_t *) (p + cmd->offset);
+
+    if (*field != NGX_CONF_UNSET_MSEC) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    bounds = cmd->post;
+
+    ms = ngx_parse_time(&value[1], 0);
+
+    if (ms == NGX_ERROR || ms < bounds->min || ms > bounds->max) {
+        return ngx_http_sandbox_conf_expected(cf, cmd);
+    }
+
+    *field = (ngx_msec_t) ms;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_sandbox_conf_size(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    off_t                       size, *field;
+    ngx_str_t                  *value;
+    ngx_http_sandbox_bounds_t  *bounds;
+
+    field = (off_t *) (p + cmd->offset);
+
+    if (*field != NGX_CONF_UNSET) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    bounds = cmd->post;
+
+    size = ngx_parse_offset(&value[1]);
+
+    if (size == NGX_ERROR || size < bounds->min || size > bounds->max) {
+        return ngx_http_sandbox_conf_expected(cf, cmd);
+    }
+
+    *field = size;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_sandbox_conf_number(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    ngx_int_t                   number, *field;
+    ngx_str_t                  *value;
+    ngx_http_sandbox_bounds_t  *bounds;
+
+    field = (ngx_int_t *) (p + cmd->offset);
+
+    if (*field != NGX_CONF_UNSET) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    bounds = cmd->post;
+
+    number = ngx_atoi(value[1].data, value[1].len);
+
+    if (number == NGX_ERROR || number < bounds->min || number > bounds->max) {
+        return ngx_http_sandbox_conf_expected(cf, cmd);
+    }
+
+    *field = number;
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_sandbox_conf_expected(ngx_conf_t *cf, ngx_command_t *cmd)
+{
+    ngx_str_t                  *value;
+    ngx_http_sandbox_bounds_t  *bounds;
+
+    value = cf->args->elts;
+    bounds = cmd->post;
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid value \"%V\" in \"%V\" directive, it must be "
+                       "%s", &value[1], &cmd->name, bounds->expected);
+
+    return NGX_CONF_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_conf_environment(ngx_conf_t *cf,
+    ngx_http_sandbox_main_conf_t *smcf)
+{
+    char  *value;
+
+    if (smcf->environment_read) {
+        return NGX_OK;
+    }
+
+    value = getenv(NGX_HTTP_SANDBOX_ENVIRONMENT);
+
+    if (value == NULL) {
+        smcf->environment = -1;
+
+    } else if (ngx_strcmp(value, "true") == 0 || ngx_strcmp(value, "1") == 0) {
+        smcf->environment = 1;
+
+    } else if (ngx_strcmp(value, "false") == 0
+               || ngx_strcmp(value, "0") == 0)
+    {
+        smcf->environment = 0;
+
+    } else {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "invalid value \"%s\" of the environment variable "
+                      NGX_HTTP_SANDBOX_ENVIRONMENT ", it must be \"true\", "
+                      "\"1\", \"false\" or \"0\"", value);
+        return NGX_ERROR;
+    }
+
+    smcf->environment_read = 1;
+
+    ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
+                  NGX_HTTP_SANDBOX_ENVIRONMENT " is %s%s%s: sandboxes are %s",
+                  value ? "\"" : "", value ? value : "not set",
+                  value ? "\"" : "",
+                  smcf->environment == 1 ? "on where \"sandbox\" is \"env\" "
+                                           "or \"on\""
+                  : smcf->environment == 0 ? "off, also where \"sandbox\" is "
+                                             "\"on\""
+                  : "off where \"sandbox\" is \"env\"");
+
+    return NGX_OK;
+}
+
+
+/* a whole file, never empty; the pool's memory ends only with the cycle */
+
+static ngx_int_t
+ngx_http_sandbox_conf_read_file(ngx_conf_t *cf, ngx_command_t *cmd,
+    ngx_str_t *file, size_t max, ngx_str_t *content)
+{
+    ssize_t           n;
+    ngx_fd_t          fd;
+    ngx_int_t         rc;
+    ngx_str_t         path;
+    ngx_file_info_t   fi;
+
+    path = *file;
+
+    if (path.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "empty file name in \"%V\" directive", &cmd->name);
+        return NGX_ERROR;
+    }
+
+    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    fd = ngx_open_file(path.data, NGX_FILE_RDONLY|NGX_FILE_NONBLOCK,
+                       NGX_FILE_OPEN, 0);
+    if (fd == NGX_INVALID_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           "can't open \"%V\" in \"%V\" directive; the file "
+                           "must exist and nginx's master must be able to "
+                           "read it", &path, &cmd->name);
+        return NGX_ERROR;
+    }
+
+    rc = NGX_ERROR;
+
+    if (ngx_fd_info(fd, &fi) == NGX_FILE_ERROR || !ngx_is_file(&fi)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" in \"%V\" directive is not a regular file",
+                           &path, &cmd->name);
+        goto done;
+    }
+
+    if (ngx_file_size(&fi) == 0 || ngx_file_size(&fi) > (off_t) max) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" in \"%V\" directive has %O bytes, it must "
+                           "have 1 to %uz", &path, &cmd->name,
+                           ngx_file_size(&fi), max);
+        goto done;
+    }
+
+    if (cmd->post != (void *) sandbox_jose_key_pem
+        && (fi.st_mode & S_IROTH))
+    {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "\"%V\" in \"%V\" directive is a secret, but every "
+                           "user of this host can read it: \"chmod o= %V\"",
+                           &path, &cmd->name, &path);
+    }
+
+    content->len = (size_t) ngx_file_size(&fi);
+    content->data = ngx_pnalloc(cf->pool, content->len);
+    if (content->data == NULL) {
+        goto done;
+    }
+
+    n = ngx_read_fd(fd, content->data, content->len);
+
+    if (n != (ssize_t) content->len) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, n == -1 ? ngx_errno : 0,
+                           "can't read \"%V\" in \"%V\" directive", &path,
+                           &cmd->name);
+        goto done;
+    }
+
+    rc = NGX_OK;
+
+done:
+
+    (void) ngx_close_file(fd);
+
+    return rc;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_conf_hex(u_char *dst, u_char *src, size_t size)
+{
+    ngx_int_t  n;
+
+    while (size--) {
+        n = ngx_hextoi(src, 2);
+        if (n == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        *dst++ = (u_char) n;
+        src += 2;
+    }
+
+    return NGX_OK;
+}

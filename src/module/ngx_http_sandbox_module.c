@@ -1,0 +1,830 @@
+/*
+ * The module itself: table of directives, creation and merge of the
+ * configuration, what a serving location must have.  Runs nothing at request
+ * time but the content handler's first steps, and knows no wire, no JSON.
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+static ngx_int_t ngx_http_sandbox_handler(ngx_http_request_t *r);
+static void *ngx_http_sandbox_create_main_conf(ngx_conf_t *cf);
+static void *ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf);
+static char *ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent,
+    void *child);
+static void ngx_http_sandbox_merge_caps(ngx_http_sandbox_caps_t *conf,
+    ngx_http_sandbox_caps_t *prev);
+static ngx_int_t ngx_http_sandbox_merge_mode(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *prev, ngx_http_sandbox_loc_conf_t *conf);
+static ngx_int_t ngx_http_sandbox_prefix(ngx_conf_t *cf,
+    ngx_http_core_loc_conf_t *clcf, ngx_http_sandbox_loc_conf_t *prev,
+    ngx_http_sandbox_loc_conf_t *conf, ngx_uint_t here);
+static ngx_int_t ngx_http_sandbox_require(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
+static ngx_int_t ngx_http_sandbox_init_policy(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
+static ngx_int_t ngx_http_sandbox_preconfiguration(ngx_conf_t *cf);
+static ngx_int_t ngx_http_sandbox_postconfiguration(ngx_conf_t *cf);
+static ngx_int_t ngx_http_sandbox_init_module(ngx_cycle_t *cycle);
+static ngx_int_t ngx_http_sandbox_init_process(ngx_cycle_t *cycle);
+
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_memory_bounds = {
+    16 * 1024 * 1024, (int64_t) 1024 * 1024 * 1024 * 1024,
+    "a size from 16m to 1024g, such as \"1g\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_disk_bounds = {
+    16 * 1024 * 1024, (int64_t) 1024 * 1024 * 1024 * 1024,
+    "a size from 16m to 1024g, such as \"1g\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_output_bounds = {
+    1024, 16 * 1024 * 1024,
+    "a size from 1k to 16m, such as \"256k\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_output_total_bounds = {
+    1024, (int64_t) 1024 * 1024 * 1024 * 1024,
+    "a size from 1k to 1024g, such as \"1g\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_file_size_bounds = {
+    1024, SANDBOX_WIRE_MAX_BODY,
+    "a size from 1k to 64m, such as \"16m\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_command_size_bounds = {
+    1024, SANDBOX_WIRE_MAX_COMMAND,
+    "a size from 1k to 512k, such as \"256k\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_cpu_time_bounds = {
+    1000, 86400 * 1000,
+    "a time from 1s to 1d, such as \"30s\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_wall_time_bounds = {
+    1000, 86400 * 1000,
+    "a time from 1s to 1d, such as \"120s\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_timeout_bounds = {
+    1, 600 * 1000,
+    "a time from 1ms to 10m, such as \"5s\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_leeway_bounds = {
+    0, SANDBOX_JOSE_MAX_LEEWAY * 1000,
+    "a time from 0 to 60s, such as \"10s\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_processes_bounds = {
+    4, 65536, "a number from 4 to 65536, such as \"256\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_open_files_bounds = {
+    16, 1048576, "a number from 16 to 1048576, such as \"1024\""
+};
+
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_pending_bounds = {
+    1, 1000, "a number from 1 to 1000, such as \"10\""
+};
+
+
+#define NGX_HTTP_SANDBOX_ANYWHERE                                            \
+    NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF
+
+
+static ngx_command_t  ngx_http_sandbox_commands[] = {
+
+    { ngx_string("sandbox"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_mode,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_zone"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_sandbox_zone,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_backend"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_backend,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_runner"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_runner,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_runner_key"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_runner_key,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_realm"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_word,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, realm),
+      NULL },
+
+    { ngx_string("sandbox_jwt_secret_file"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_jwt_key,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      (void *) sandbox_jose_key_secret },
+
+    { ngx_string("sandbox_jwt_key_file"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_jwt_key,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      (void *) sandbox_jose_key_pem },
+
+    { ngx_string("sandbox_jwt_algorithms"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_sandbox_conf_algorithms,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_jwt_issuer"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_word,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, issuer),
+      NULL },
+
+    { ngx_string("sandbox_jwt_audience"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_word,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, audience),
+      NULL },
+
+    { ngx_string("sandbox_jwt_leeway"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_time,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, leeway),
+      &ngx_http_sandbox_leeway_bounds },
+
+    { ngx_string("sandbox_permission"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_word,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, permission),
+      NULL },
+
+    { ngx_string("sandbox_cpu_time"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_time,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.cpu_time),
+      &ngx_http_sandbox_cpu_time_bounds },
+
+    { ngx_string("sandbox_wall_time"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_time,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.wall_time),
+      &ngx_http_sandbox_wall_time_bounds },
+
+    { ngx_string("sandbox_memory"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_size,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.memory),
+      &ngx_http_sandbox_memory_bounds },
+
+    { ngx_string("sandbox_disk"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_size,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.disk),
+      &ngx_http_sandbox_disk_bounds },
+
+    { ngx_string("sandbox_output"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_size,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.output),
+      &ngx_http_sandbox_output_bounds },
+
+    { ngx_string("sandbox_output_total"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_size,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.output_total),
+      &ngx_http_sandbox_output_total_bounds },
+
+    { ngx_string("sandbox_file_size"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_size,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.file_size),
+      &ngx_http_sandbox_file_size_bounds },
+
+    { ngx_string("sandbox_command_size"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_size,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.command_size),
+      &ngx_http_sandbox_command_size_bounds },
+
+    { ngx_string("sandbox_processes"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_number,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.processes),
+      &ngx_http_sandbox_processes_bounds },
+
+    { ngx_string("sandbox_open_files"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_number,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.open_files),
+      &ngx_http_sandbox_open_files_bounds },
+
+    { ngx_string("sandbox_pending"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_number,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.pending),
+      &ngx_http_sandbox_pending_bounds },
+
+    { ngx_string("sandbox_connect_timeout"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_time,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, connect_timeout),
+      &ngx_http_sandbox_timeout_bounds },
+
+    { ngx_string("sandbox_send_timeout"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_time,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, send_timeout),
+      &ngx_http_sandbox_timeout_bounds },
+
+      ngx_null_command
+};
+
+
+static ngx_http_module_t  ngx_http_sandbox_module_ctx = {
+    ngx_http_sandbox_preconfiguration,     /* preconfiguration */
+    ngx_http_sandbox_postconfiguration,    /* postconfiguration */
+
+    ngx_http_sandbox_create_main_conf,     /* create main configuration */
+    NULL,                                  /* init main configuration */
+
+    NULL,                                  /* create server configuration */
+    NULL,                                  /* merge server configuration */
+
+    ngx_http_sandbox_create_loc_conf,      /* create location configuration */
+    ngx_http_sandbox_merge_loc_conf        /* merge location configuration */
+};
+
+
+ngx_module_t  ngx_http_sandbox_module = {
+    NGX_MODULE_V1,
+    &ngx_http_sandbox_module_ctx,          /* module context */
+    ngx_http_sandbox_commands,             /* module directives */
+    NGX_HTTP_MODULE,                       /* module type */
+    NULL,                                  /* init master */
+    ngx_http_sandbox_init_module,          /* init module */
+    ngx_http_sandbox_init_process,         /* init process */
+    NULL,                                  /* init thread */
+    NULL,                                  /* exit thread */
+    ngx_http_sandbox_health_exit_process,  /* exit process */
+    NULL,                                  /* exit master */
+    NGX_MODULE_V1_PADDING
+};
+
+
+ngx_http_sandbox_ctx_t *
+ngx_http_sandbox_get_ctx(ngx_http_request_t *r)
+{
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (ctx == NULL) {
+        ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_ctx_t));
+        if (ctx == NULL) {
+            return NULL;
+        }
+
+        ctx->request = r;
+        ngx_http_set_ctx(r, ctx, ngx_http_sandbox_module);
+    }
+
+    return ctx;
+}
+
+
+/*
+ * The route says whether the path is public; what else is wrong with it is
+ * told only to those whose identity is known.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_handler(ngx_http_request_t *r)
+{
+    ngx_http_sandbox_ctx_t       *ctx;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    ctx = ngx_http_sandbox_get_ctx(r);
+    if (ctx == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_http_sandbox_route(r, ctx);
+
+    if (ctx->route && ctx->route->public) {
+        return ctx->route->handler(r, ctx);
+    }
+
+    if (slcf->disabled) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                "sandbox_disabled",
+                                "The code runtime is switched off here.");
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    if (ngx_http_sandbox_identity(r, ctx) != NGX_OK) {
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    if (ctx->route == NULL) {
+        ctx->problem = ctx->refusal;
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    return ctx->route->handler(r, ctx);
+}
+
+
+static void *
+ngx_http_sandbox_create_main_conf(ngx_conf_t *cf)
+{
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    smcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_sandbox_main_conf_t));
+    if (smcf == NULL) {
+        return NULL;
+    }
+
+    /*
+     * set by ngx_pcalloc():
+     *
+     *     smcf->zone.shm_zone = NULL;
+     *     smcf->used = 0;
+     *     smcf->env_used = 0;
+     *     smcf->environment_read = 0;
+     */
+
+    smcf->environment = -1;
+
+    if (ngx_array_init(&smcf->runners, cf->pool, 2,
+                       sizeof(ngx_http_sandbox_runner_t *))
+        != NGX_OK)
+    {
+        return NULL;
+    }
+
+    return smcf;
+}
+
+
+static void *
+ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
+{
+    ngx_http_sandbox_loc_conf_t  *conf;
+
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_sandbox_loc_conf_t));
+    if (conf == NULL) {
+        return NULL;
+    }
+
+    /*
+     * set by ngx_pcalloc():
+     *
+     *     conf->disabled = 0;
+     *     conf->serves = 0;
+     *     conf->prefix = { 0, NULL };
+     *     conf->backend = NULL;
+     *     conf->socket = { 0, NULL };
+     *     conf->key = NULL;
+     *     conf->runner = NULL;
+     *     conf->keys = NULL;
+     *     conf->algorithms = 0;
+     *     conf->issuer, audience, permission, realm = { 0, NULL };
+     */
+
+    conf->mode = NGX_CONF_UNSET_UINT;
+    conf->leeway = NGX_CONF_UNSET_MSEC;
+    conf->connect_timeout = NGX_CONF_UNSET_MSEC;
+    conf->send_timeout = NGX_CONF_UNSET_MSEC;
+
+    conf->caps.memory = NGX_CONF_UNSET;
+    conf->caps.output = NGX_CONF_UNSET;
+    conf->caps.output_total = NGX_CONF_UNSET;
+    conf->caps.file_size = NGX_CONF_UNSET;
+    conf->caps.command_size = NGX_CONF_UNSET;
+    conf->caps.disk = NGX_CONF_UNSET;
+    conf->caps.cpu_time = NGX_CONF_UNSET_MSEC;
+    conf->caps.wall_time = NGX_CONF_UNSET_MSEC;
+    conf->caps.processes = NGX_CONF_UNSET;
+    conf->caps.open_files = NGX_CONF_UNSET;
+    conf->caps.pending = NGX_CONF_UNSET;
+
+    return conf;
+}
+
+
+static char *
+ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_sandbox_loc_conf_t *prev = parent;
+    ngx_http_sandbox_loc_conf_t *conf = child;
+
+    ngx_uint_t                     here;
+    ngx_http_core_loc_conf_t      *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    conf->main = ngx_http_conf_get_module_main_conf(cf,
+                                                    ngx_http_sandbox_module);
+
+    here = (conf->mode != NGX_CONF_UNSET_UINT);
+
+    ngx_http_sandbox_merge_caps(&conf->caps, &prev->caps);
+
+    ngx_conf_merge_msec_value(conf->connect_timeout, prev->connect_timeout,
+                              5000);
+    ngx_conf_merge_msec_value(conf->send_timeout, prev->send_timeout, 60000);
+    ngx_conf_merge_msec_value(conf->leeway, prev->leeway, 0);
+
+    ngx_conf_merge_str_value(conf->issuer, prev->issuer, "");
+    ngx_conf_merge_str_value(conf->audience, prev->audience, "");
+    ngx_conf_merge_str_value(conf->permission, prev->permission,
+                             "sandbox:execute");
+    ngx_conf_merge_str_value(conf->realm, prev->realm, "");
+
+    if (conf->backend == NULL) {
+        conf->backend = prev->backend ? prev->backend
+                                      : &ngx_http_sandbox_local;
+    }
+
+    if (conf->socket.data == NULL) {
+        conf->socket = prev->socket;
+        conf->origin = prev->origin;
+    }
+
+    if (conf->key == NULL) {
+        conf->key = prev->key;
+    }
+
+    if (conf->keys == NULL) {
+        conf->keys = prev->keys;
+    }
+
+    if (conf->algorithms == 0) {
+        conf->algorithms = prev->algorithms;
+    }
+
+    if (ngx_http_sandbox_merge_mode(cf, prev, conf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    /* a server by itself serves nothing, its locations do */
+
+    if (conf->mode == NGX_HTTP_SANDBOX_OFF || clcf->name.len == 0) {
+        return NGX_CONF_OK;
+    }
+
+    if (clcf->handler && clcf->handler != ngx_http_sandbox_handler) {
+
+        if (here) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"sandbox\" can't be switched on in location "
+                               "\"%V\": another directive there (such as "
+                               "\"proxy_pass\") answers its requests",
+                               &clcf->name);
+            return NGX_CONF_ERROR;
+        }
+
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_sandbox_prefix(cf, clcf, prev, conf, here) != NGX_OK
+        || ngx_http_sandbox_require(cf, conf, &clcf->name) != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->realm.len == 0) {
+        conf->realm = conf->issuer.len ? conf->issuer : conf->prefix;
+    }
+
+    conf->serves = 1;
+    conf->main->used = 1;
+
+    clcf->handler = ngx_http_sandbox_handler;
+
+    /*
+     * Each operation bounds its own body, after the token: nginx would refuse
+     * it earlier, and by another limit.  Errors keep their one shape.
+     */
+
+    clcf->client_max_body_size = 0;
+    clcf->error_pages = NULL;
+
+    return NGX_CONF_OK;
+}
+
+
+static void
+ngx_http_sandbox_merge_caps(ngx_http_sandbox_caps_t *conf,
+    ngx_http_sandbox_caps_t *prev)
+{
+    ngx_conf_merge_off_value(conf->memory, prev->memory,
+                             (off_t) 1024 * 1024 * 1024);
+    ngx_conf_merge_off_value(conf->disk, prev->disk,
+                             (off_t) 1024 * 1024 * 1024);
+    ngx_conf_merge_off_value(conf->output, prev->output, 256 * 1024);
+    ngx_conf_merge_off_value(conf->output_total, prev->output_total,
+                             (off_t) 1024 * 1024 * 1024);
+    ngx_conf_merge_off_value(conf->file_size, prev->file_size,
+                             16 * 1024 * 1024);
+    ngx_conf_merge_off_value(conf->command_size, prev->command_size,
+                             256 * 1024);
+    ngx_conf_merge_msec_value(conf->cpu_time, prev->cpu_time, 30000);
+    ngx_conf_merge_msec_value(conf->wall_time, prev->wall_time, 120000);
+    ngx_conf_merge_value(conf->processes, prev->processes, 256);
+    ngx_conf_merge_value(conf->open_files, prev->open_files, 1024);
+    ngx_conf_merge_value(conf->pending, prev->pending, 10);
+}
+
+
+/* "off" is as if the module were not there; "false" answers for it */
+
+static ngx_int_t
+ngx_http_sandbox_merge_mode(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *prev,
+    ngx_http_sandbox_loc_conf_t *conf)
+{
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    ngx_conf_merge_uint_value(conf->mode, prev->mode, NGX_HTTP_SANDBOX_OFF);
+
+    if (conf->mode == NGX_HTTP_SANDBOX_OFF) {
+        return NGX_OK;
+    }
+
+    smcf = conf->main;
+
+    if (ngx_http_sandbox_conf_environment(cf, smcf) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (conf->mode == NGX_HTTP_SANDBOX_ENV) {
+        smcf->env_used = 1;
+        conf->disabled = (smcf->environment != 1);
+
+    } else {
+        conf->disabled = (smcf->environment == 0);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Paths are relative to the location in which "sandbox" stands, or, where it
+ * is inherited from a server, to the outermost location.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_prefix(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf,
+    ngx_http_sandbox_loc_conf_t *prev, ngx_http_sandbox_loc_conf_t *conf,
+    ngx_uint_t here)
+{
+    ngx_uint_t  plain;
+
+    if (!here && prev->prefix.len) {
+        conf->prefix = prev->prefix;
+        return NGX_OK;
+    }
+
+    plain = !clcf->noname && !clcf->named && !clcf->exact_match;
+
+#if (NGX_PCRE)
+    if (clcf->regex) {
+        plain = 0;
+    }
+#endif
+
+    if (!plain) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"sandbox\" is on in location \"%V\", but its "
+                           "paths need a prefix, such as "
+                           "\"location /sandbox/ { sandbox on; }\"",
+                           &clcf->name);
+        return NGX_ERROR;
+    }
+
+    conf->prefix = clcf->name;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_require(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
+    ngx_str_t *location)
+{
+    if (conf->disabled) {
+        return NGX_OK;
+    }
+
+    if (conf->main->zone.shm_zone == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"sandbox\" is on in location \"%V\", but there "
+                           "is no \"sandbox_zone\" in \"http\"; add "
+                           "\"sandbox_zone sandbox:1m;\" before the servers",
+                           location);
+        return NGX_ERROR;
+    }
+
+    if (conf->backend->init(cf, conf, location) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_sandbox_init_policy(cf, conf, location);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_init_policy(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
+    ngx_str_t *location)
+{
+    ngx_uint_t             i;
+    ngx_uint_t             verified;
+    sandbox_jose_key_t   **key;
+
+    if (conf->keys == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"sandbox\" is on in location \"%V\", but nothing "
+                           "verifies tokens: add \"sandbox_jwt_key_file "
+                           "FILE;\" (RS256) or \"sandbox_jwt_secret_file "
+                           "FILE;\" (HS256)", location);
+        return NGX_ERROR;
+    }
+
+    key = conf->keys->elts;
+    verified = 0;
+
+    for (i = 0; i < conf->keys->nelts; i++) {
+        verified |= sandbox_jose_key_algorithms(key[i]);
+    }
+
+    if (conf->algorithms == 0) {
+        conf->algorithms = verified;
+    }
+
+    if ((conf->algorithms & verified) == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"sandbox_jwt_algorithms\" of location \"%V\" "
+                           "names none that its keys verify: RS256 needs "
+                           "\"sandbox_jwt_key_file\", HS256 "
+                           "\"sandbox_jwt_secret_file\"", location);
+        return NGX_ERROR;
+    }
+
+    if (conf->caps.output_total < conf->caps.output) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"sandbox_output_total\" of location \"%V\" is "
+                           "less than \"sandbox_output\", which is captured "
+                           "of one stream", location);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_preconfiguration(ngx_conf_t *cf)
+{
+    return ngx_http_sandbox_add_variables(cf);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_postconfiguration(ngx_conf_t *cf)
+{
+    ngx_str_t                      name = ngx_string("request_id");
+    ngx_http_handler_pt           *h;
+    ngx_http_core_main_conf_t     *cmcf;
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    smcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_sandbox_module);
+
+    if (!smcf->used) {
+        return NGX_OK;
+    }
+
+    smcf->request_id = ngx_http_get_variable_index(cf, &name);
+    if (smcf->request_id == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+    h = ngx_array_push(&cmcf->phases[NGX_HTTP_ACCESS_PHASE].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = ngx_http_sandbox_access_handler;
+
+    return ngx_http_sandbox_filter_init(cf);
+}
+
+
+/*
+ * "env" may stand below "http", so this waits for the whole file.  Without it
+ * a binary upgrade starts nginx without the variable.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_init_module(ngx_cycle_t *cycle)
+{
+    ngx_str_t                     *name;
+    ngx_uint_t                     i;
+    ngx_core_conf_t               *ccf;
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    if (ngx_get_conf(cycle->conf_ctx, ngx_http_module) == NULL) {
+        return NGX_OK;
+    }
+
+    smcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_sandbox_module);
+
+    if (smcf == NULL
+        || !smcf->environment_read
+        || (!smcf->env_used && smcf->environment == -1))
+    {
+        return NGX_OK;
+    }
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+    name = ccf->env.elts;
+
+    for (i = 0; i < ccf->env.nelts; i++) {
+        if (name[i].len == sizeof("ARCHESTRA_CODE_RUNTIME_ENABLED") - 1
+            && ngx_strncmp(name[i].data, "ARCHESTRA_CODE_RUNTIME_ENABLED",
+                           name[i].len)
+               == 0)
+        {
+            return NGX_OK;
+        }
+    }
+
+    ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                  "ARCHESTRA_CODE_RUNTIME_ENABLED would be lost at a binary "
+                  "upgrade: add \"env ARCHESTRA_CODE_RUNTIME_ENABLED;\" at "
+                  "the top of the configuration");
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_init_process(ngx_cycle_t *cycle)
+{
+    if (ngx_get_conf(cycle->conf_ctx, ngx_http_module) == NULL) {
+        return NGX_OK;
+    }
+
+    /* now, not in the middle of a request: it reads /dev/urandom */
+    json_object_seed(0);
+
+    return ngx_http_sandbox_health_init_process(cycle);
+}

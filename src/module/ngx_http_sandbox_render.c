@@ -1,0 +1,466 @@
+/*
+ * JSON out: the result of a command, a problem, and the text in them.  Bytes
+ * come from a sandbox and may be anything; what leaves is valid JSON.
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+static void ngx_http_sandbox_render_outcome(ngx_http_sandbox_ctx_t *ctx,
+    ngx_buf_t *b);
+static void ngx_http_sandbox_render_usage(ngx_http_sandbox_ctx_t *ctx,
+    ngx_buf_t *b);
+static void ngx_http_sandbox_render_number(ngx_buf_t *b, const char *name,
+    ngx_uint_t seen, uint64_t value);
+static ngx_int_t ngx_http_sandbox_render_stream(ngx_http_request_t *r,
+    ngx_http_sandbox_capture_t *c, ngx_uint_t base64, ngx_str_t *text,
+    ngx_uint_t *stripped);
+static ngx_str_t ngx_http_sandbox_render_marker(ngx_http_sandbox_capture_t *c,
+    u_char *data);
+static ngx_str_t *ngx_http_sandbox_title(ngx_uint_t status);
+
+
+static const struct {
+    ngx_uint_t  status;
+    ngx_str_t   title;
+} ngx_http_sandbox_titles[] = {
+    { 400, ngx_string("Bad Request") },
+    { 401, ngx_string("Unauthorized") },
+    { 403, ngx_string("Forbidden") },
+    { 404, ngx_string("Not Found") },
+    { 405, ngx_string("Method Not Allowed") },
+    { 408, ngx_string("Request Timeout") },
+    { 409, ngx_string("Conflict") },
+    { 410, ngx_string("Gone") },
+    { 413, ngx_string("Content Too Large") },
+    { 415, ngx_string("Unsupported Media Type") },
+    { 422, ngx_string("Unprocessable Content") },
+    { 429, ngx_string("Too Many Requests") },
+    { 500, ngx_string("Internal Server Error") },
+    { 501, ngx_string("Not Implemented") },
+    { 502, ngx_string("Bad Gateway") },
+    { 503, ngx_string("Service Unavailable") },
+    { 504, ngx_string("Gateway Timeout") },
+    { 507, ngx_string("Insufficient Storage") },
+    { 0, ngx_string("Error") }
+};
+
+
+size_t
+ngx_http_sandbox_escape(u_char *dst, const u_char *src, size_t size,
+    ngx_uint_t *stripped)
+{
+    size_t         n, len;
+    u_char         c;
+    const u_char  *last;
+
+    static const u_char  hex[] = "0123456789abcdef";
+
+    len = 0;
+    last = src + size;
+
+    while (src < last) {
+
+        c = *src;
+
+        if (c == '\0') {
+            *stripped = 1;
+            src++;
+            continue;
+        }
+
+        if (c == '"' || c == '\\' || c == LF || c == CR || c == '\t') {
+
+            if (dst) {
+                *dst++ = '\\';
+                *dst++ = (c == LF) ? 'n' : (c == CR) ? 'r'
+                         : (c == '\t') ? 't' : c;
+            }
+
+            len += 2;
+            src++;
+            continue;
+        }
+
+        if (c < 0x20 || c == 0x7f) {
+
+            if (dst) {
+                dst = ngx_cpymem(dst, "\\u00", 4);
+                *dst++ = hex[c >> 4];
+                *dst++ = hex[c & 0x0f];
+            }
+
+            len += 6;
+            src++;
+            continue;
+        }
+
+        n = sandbox_utf8_sequence(src, last - src);
+
+        if (n == 0) {
+            *stripped = 1;
+
+            if (dst) {
+                dst = ngx_cpymem(dst, "\xef\xbf\xbd", 3);
+            }
+
+            len += 3;
+            src++;
+            continue;
+        }
+
+        if (dst) {
+            dst = ngx_cpymem(dst, src, n);
+        }
+
+        len += n;
+        src += n;
+    }
+
+    return len;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_render_command(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    size_t                      size;
+    ngx_buf_t                  *b;
+    ngx_str_t                   out, err, *cwd;
+    ngx_uint_t                  stripped, ignored;
+    ngx_http_sandbox_result_t  *result;
+
+    result = &ctx->wire.result;
+    cwd = result->cwd.len ? &result->cwd : &ctx->cwd;
+    stripped = 0;
+    ignored = 0;
+
+    if (ngx_http_sandbox_render_stream(r, &ctx->wire.stream[0], ctx->base64,
+                                       &out, &stripped)
+        != NGX_OK
+        || ngx_http_sandbox_render_stream(r, &ctx->wire.stream[1],
+                                          ctx->base64, &err, &stripped)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    /* names and numbers take less than a kilobyte */
+
+    size = 2048 + out.len + err.len + result->command_id.len
+           + result->sandbox_id.len
+           + ngx_http_sandbox_escape(NULL, cwd->data, cwd->len, &ignored);
+
+    b = ngx_create_temp_buf(r->pool, size);
+    if (b == NULL) {
+        return NGX_ERROR;
+    }
+
+    b->last = ngx_sprintf(b->last, "{\"commandId\":\"%V\",\"sandboxId\":\"%V\""
+                          ",\"cwd\":\"", &result->command_id,
+                          &result->sandbox_id);
+    b->last += ngx_http_sandbox_escape(b->last, cwd->data, cwd->len, &ignored);
+    *b->last++ = '"';
+
+    ngx_http_sandbox_render_outcome(ctx, b);
+
+    b->last = ngx_sprintf(b->last, ",\"stdout%s\":\"",
+                          ctx->base64 ? "Base64" : "");
+    b->last = ngx_cpymem(b->last, out.data, out.len);
+    b->last = ngx_sprintf(b->last, "\",\"stderr%s\":\"",
+                          ctx->base64 ? "Base64" : "");
+    b->last = ngx_cpymem(b->last, err.data, err.len);
+    *b->last++ = '"';
+
+    ngx_http_sandbox_render_number(b, "stdoutBytes", 1,
+                                   result->seen[SANDBOX_TAG_STDOUT_BYTES]
+                                   ? result->number[SANDBOX_TAG_STDOUT_BYTES]
+                                   : ctx->wire.stream[0].len);
+    ngx_http_sandbox_render_number(b, "stderrBytes", 1,
+                                   result->seen[SANDBOX_TAG_STDERR_BYTES]
+                                   ? result->number[SANDBOX_TAG_STDERR_BYTES]
+                                   : ctx->wire.stream[1].len);
+
+    b->last = ngx_sprintf(b->last, ",\"truncated\":%s,\"binaryStripped\":%s",
+                          result->number[SANDBOX_TAG_TRUNCATED]
+                          || ctx->wire.stream[0].gap
+                          || ctx->wire.stream[1].gap ? "true" : "false",
+                          stripped ? "true" : "false");
+
+    ngx_http_sandbox_render_usage(ctx, b);
+
+    b->last = ngx_sprintf(b->last, ",\"stagingNotices\":[]}\n");
+
+    return ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b);
+}
+
+
+static void
+ngx_http_sandbox_render_outcome(ngx_http_sandbox_ctx_t *ctx, ngx_buf_t *b)
+{
+    const char                 *name;
+    ngx_http_sandbox_result_t  *result;
+
+    result = &ctx->wire.result;
+
+    name = ctx->wire.lost
+           ? sandbox_outcome_name(SANDBOX_OUTCOME_LOST)
+           : sandbox_outcome_name(result->number[SANDBOX_TAG_OUTCOME]);
+
+    ctx->outcome.data = (u_char *) name;
+    ctx->outcome.len = ngx_strlen(name);
+
+    ngx_http_sandbox_render_number(b, "exitCode",
+                                   !ctx->wire.lost
+                                   && result->seen[SANDBOX_TAG_EXIT_CODE],
+                                   result->number[SANDBOX_TAG_EXIT_CODE]);
+
+    if (result->signal.len) {
+        b->last = ngx_sprintf(b->last, ",\"signal\":\"%V\"", &result->signal);
+
+    } else {
+        b->last = ngx_sprintf(b->last, ",\"signal\":null");
+    }
+
+    b->last = ngx_sprintf(b->last, ",\"outcome\":\"%V\"", &ctx->outcome);
+}
+
+
+/* what a lost command used is known to nobody: null */
+
+static void
+ngx_http_sandbox_render_usage(ngx_http_sandbox_ctx_t *ctx, ngx_buf_t *b)
+{
+    uint64_t                    wall, duration;
+    ngx_uint_t                  known;
+    ngx_http_sandbox_result_t  *result;
+
+    result = &ctx->wire.result;
+    known = !ctx->wire.lost;
+
+    wall = result->seen[SANDBOX_TAG_WALL_MS]
+           ? result->number[SANDBOX_TAG_WALL_MS] : ctx->wall_time;
+
+    duration = known ? (result->number[SANDBOX_TAG_DURATION_US] + 500) / 1000
+                     : ngx_current_msec - ctx->wire.started;
+
+    b->last = ngx_sprintf(b->last, ",\"timedOut\":%s",
+                          known && result->number[SANDBOX_TAG_OUTCOME]
+                                   == SANDBOX_OUTCOME_TIMEOUT
+                          ? "true" : "false");
+
+    ngx_http_sandbox_render_number(b, "timeoutSeconds", 1, wall / 1000);
+    ngx_http_sandbox_render_number(b, "durationMs", 1, duration);
+    ngx_http_sandbox_render_number(b, "queuedMs", known,
+                                   (result->number[SANDBOX_TAG_QUEUED_US]
+                                    + 500) / 1000);
+    ngx_http_sandbox_render_number(b, "cpuMs", known,
+                                   (result->number[SANDBOX_TAG_CPU_US] + 500)
+                                   / 1000);
+    ngx_http_sandbox_render_number(b, "memoryPeakBytes", known,
+                                   result->number[SANDBOX_TAG_MEMORY_PEAK]);
+    ngx_http_sandbox_render_number(b, "backgroundProcesses", known,
+                                   result->number[SANDBOX_TAG_BACKGROUND]);
+
+    b->last = ngx_sprintf(b->last, ",\"sandboxCreated\":%s",
+                          result->number[SANDBOX_TAG_CREATED] ? "true"
+                                                              : "false");
+}
+
+
+static void
+ngx_http_sandbox_render_number(ngx_buf_t *b, const char *name,
+    ngx_uint_t seen, uint64_t value)
+{
+    if (seen) {
+        b->last = ngx_sprintf(b->last, ",\"%s\":%uL", name, value);
+
+    } else {
+        b->last = ngx_sprintf(b->last, ",\"%s\":null", name);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_render_stream(ngx_http_request_t *r,
+    ngx_http_sandbox_capture_t *c, ngx_uint_t base64, ngx_str_t *text,
+    ngx_uint_t *stripped)
+{
+    u_char     *p;
+    ngx_str_t   raw, marker;
+    u_char      data[sizeof("\n\xe2\x80\xa6 [ bytes left out] \xe2\x80\xa6\n")
+                     + NGX_INT64_LEN];
+
+    marker = ngx_http_sandbox_render_marker(c, data);
+
+    if (base64) {
+
+        /* what would be the text, byte for byte */
+
+        raw.len = c->len + marker.len;
+        raw.data = c->data;
+
+        if (marker.len) {
+            raw.data = ngx_pnalloc(r->pool, raw.len);
+            if (raw.data == NULL) {
+                return NGX_ERROR;
+            }
+
+            p = ngx_cpymem(raw.data, c->data, c->head);
+            p = ngx_cpymem(p, marker.data, marker.len);
+            ngx_memcpy(p, c->data + c->head, c->len - c->head);
+        }
+
+        text->len = ngx_base64_encoded_length(raw.len);
+        text->data = ngx_pnalloc(r->pool, text->len + 1);
+        if (text->data == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_encode_base64(text, &raw);
+
+        return NGX_OK;
+    }
+
+    text->len = ngx_http_sandbox_escape(NULL, c->data, c->head, stripped)
+                + ngx_http_sandbox_escape(NULL, marker.data, marker.len,
+                                          stripped)
+                + ngx_http_sandbox_escape(NULL, c->data + c->head,
+                                          c->len - c->head, stripped);
+
+    text->data = ngx_pnalloc(r->pool, text->len + 1);
+    if (text->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = text->data;
+    p += ngx_http_sandbox_escape(p, c->data, c->head, stripped);
+    p += ngx_http_sandbox_escape(p, marker.data, marker.len, stripped);
+    ngx_http_sandbox_escape(p, c->data + c->head, c->len - c->head, stripped);
+
+    return NGX_OK;
+}
+
+
+/* on a line of its own, without making empty lines around it */
+
+static ngx_str_t
+ngx_http_sandbox_render_marker(ngx_http_sandbox_capture_t *c, u_char *data)
+{
+    u_char     *p;
+    ngx_str_t   marker;
+
+    marker.data = data;
+    marker.len = 0;
+
+    if (c->gap == 0) {
+        c->head = c->len;
+        return marker;
+    }
+
+    p = data;
+
+    if (c->head && c->data[c->head - 1] != LF) {
+        *p++ = LF;
+    }
+
+    p = ngx_sprintf(p, "\xe2\x80\xa6 [%uL bytes left out] \xe2\x80\xa6",
+                    c->gap);
+
+    if (c->head == c->len || c->data[c->head] != LF) {
+        *p++ = LF;
+    }
+
+    marker.len = p - data;
+
+    return marker;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_render_problem(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    size_t                          size;
+    ngx_buf_t                      *b;
+    ngx_str_t                      *title;
+    ngx_uint_t                      ignored;
+    ngx_http_variable_value_t      *id;
+    ngx_http_sandbox_problem_t     *problem;
+    ngx_http_sandbox_main_conf_t   *smcf;
+
+    smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
+    problem = &ctx->problem;
+
+    id = ngx_http_get_indexed_variable(r, smcf->request_id);
+    title = ngx_http_sandbox_title(problem->status);
+
+    size = sizeof("{\"type\":\"about:blank\",\"title\":\"\",\"status\":,"
+                  "\"detail\":\"\",\"code\":\"\",\"requestId\":\"\"}\n")
+           + title->len + NGX_INT_T_LEN + problem->code.len
+           + ngx_http_sandbox_escape(NULL, problem->detail.data,
+                                     problem->detail.len, &ignored)
+           + ((id && !id->not_found) ? id->len : 0);
+
+    b = ngx_create_temp_buf(r->pool, size);
+    if (b == NULL) {
+        return NGX_ERROR;
+    }
+
+    b->last = ngx_sprintf(b->last, "{\"type\":\"about:blank\",\"title\":\"%V\""
+                          ",\"status\":%ui,\"detail\":\"", title,
+                          problem->status);
+    b->last += ngx_http_sandbox_escape(b->last, problem->detail.data,
+                                       problem->detail.len, &ignored);
+    b->last = ngx_sprintf(b->last, "\",\"code\":\"%V\",\"requestId\":\"",
+                          &problem->code);
+
+    if (id && !id->not_found) {
+        b->last = ngx_cpymem(b->last, id->data, id->len);
+    }
+
+    *b->last++ = '"';
+    *b->last++ = '}';
+    *b->last++ = LF;
+
+    ctx->outcome = problem->code;
+
+    return ngx_http_sandbox_render_buffer(r, ctx, problem->status, b);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_render_buffer(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_uint_t status, ngx_buf_t *b)
+{
+    b->last_buf = (r == r->main) ? 1 : 0;
+    b->last_in_chain = 1;
+
+    ctx->answer = ngx_alloc_chain_link(r->pool);
+    if (ctx->answer == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx->answer->buf = b;
+    ctx->answer->next = NULL;
+    ctx->answer_size = b->last - b->pos;
+    ctx->answer_status = status;
+
+    return NGX_OK;
+}
+
+
+static ngx_str_t *
+ngx_http_sandbox_title(ngx_uint_t status)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; ngx_http_sandbox_titles[i].status; i++) {
+        if (ngx_http_sandbox_titles[i].status == status) {
+            break;
+        }
+    }
+
+    return (ngx_str_t *) &ngx_http_sandbox_titles[i].title;
+}

@@ -1,0 +1,359 @@
+/*
+ * What leaves the module: problems and answers with the headers that each has,
+ * and the filter that gives nginx's own error pages the same shape where the
+ * module serves.  Knows no operation.
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+static ngx_int_t ngx_http_sandbox_header(ngx_http_request_t *r,
+    const char *key, ngx_str_t *value);
+static ngx_int_t ngx_http_sandbox_header_filter(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_body_filter(ngx_http_request_t *r,
+    ngx_chain_t *in);
+static void ngx_http_sandbox_default_problem(ngx_http_sandbox_ctx_t *ctx,
+    ngx_uint_t status);
+
+
+static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
+static ngx_http_output_body_filter_pt    ngx_http_next_body_filter;
+
+
+/* for what nginx refuses by itself in our locations */
+
+static const struct {
+    ngx_uint_t   status;
+    const char  *code;
+    const char  *detail;
+} ngx_http_sandbox_defaults[] = {
+    { NGX_HTTP_BAD_REQUEST, "bad_request",
+      "The request could not be read." },
+    { NGX_HTTP_UNAUTHORIZED, "unauthorized",
+      "The request needs credentials." },
+    { NGX_HTTP_FORBIDDEN, "forbidden",
+      "The server does not let this client in." },
+    { NGX_HTTP_NOT_FOUND, "not_found",
+      "There is nothing at this path." },
+    { NGX_HTTP_NOT_ALLOWED, "method_not_allowed",
+      "This path does not have that method." },
+    { NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "request_too_large",
+      "The request body is too large." },
+    { NGX_HTTP_TOO_MANY_REQUESTS, "too_many_requests",
+      "Too many requests, try again later." },
+    { NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
+      "The server can't take this request now." },
+    { 0, "internal",
+      "The server met an error, its log says which." }
+};
+
+
+ngx_int_t
+ngx_http_sandbox_refuse(ngx_http_sandbox_ctx_t *ctx, ngx_uint_t status,
+    const char *code, const char *detail)
+{
+    ngx_memzero(&ctx->problem, sizeof(ngx_http_sandbox_problem_t));
+
+    ctx->problem.status = status;
+    ctx->problem.code.data = (u_char *) code;
+    ctx->problem.code.len = ngx_strlen(code);
+    ctx->problem.detail.data = (u_char *) detail;
+    ctx->problem.detail.len = ngx_strlen(detail);
+
+    return (ngx_int_t) status;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_refuse_format(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_uint_t status, const char *code,
+    const char *fmt, ...)
+{
+    u_char   *p, *last;
+    va_list   args;
+
+    p = ngx_pnalloc(r->pool, 1024);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    va_start(args, fmt);
+    last = ngx_vslprintf(p, p + 1023, fmt, args);
+    va_end(args);
+
+    *last = '\0';
+
+    return ngx_http_sandbox_refuse(ctx, status, code, (char *) p);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_send_problem(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    if (ctx->problem.status == 0) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_sandbox_render_problem(r, ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_sandbox_send_answer(r, ctx);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_send_answer(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    if (ngx_http_discard_request_body(r) != NGX_OK) {
+        r->keepalive = 0;
+    }
+
+    r->headers_out.status = ctx->answer_status;
+
+    if (ngx_http_sandbox_set_headers(r, ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ctx->answer == NULL) {
+        r->header_only = 1;
+    }
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    return ngx_http_output_filter(r, ctx->answer);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_set_headers(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    u_char                      *p;
+    ngx_str_t                    value;
+    ngx_http_sandbox_problem_t  *problem;
+
+    ngx_str_t  no_store = ngx_string("no-store");
+    ngx_str_t  nosniff = ngx_string("nosniff");
+
+    ctx->own = 1;
+    problem = &ctx->problem;
+
+    r->headers_out.content_length_n = ctx->answer_size;
+
+    if (r->headers_out.content_length) {
+        r->headers_out.content_length->hash = 0;
+        r->headers_out.content_length = NULL;
+    }
+
+    if (ctx->answer == NULL) {
+        ngx_str_null(&r->headers_out.content_type);
+        r->headers_out.content_type_len = 0;
+
+    } else if (problem->status) {
+        ngx_str_set(&r->headers_out.content_type, "application/problem+json");
+
+    } else {
+        ngx_str_set(&r->headers_out.content_type, "application/json");
+    }
+
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.content_type_lowcase = NULL;
+    ngx_str_null(&r->headers_out.charset);
+
+    if (ngx_http_sandbox_header(r, "Cache-Control", &no_store) != NGX_OK
+        || ngx_http_sandbox_header(r, "X-Content-Type-Options", &nosniff)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (problem->status == 0) {
+        return NGX_OK;
+    }
+
+    if (problem->challenge.len) {
+
+        if (r->headers_out.www_authenticate) {
+            r->headers_out.www_authenticate->hash = 0;
+            r->headers_out.www_authenticate = NULL;
+        }
+
+        if (ngx_http_sandbox_header(r, "WWW-Authenticate",
+                                    &problem->challenge)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    if (problem->status == NGX_HTTP_NOT_ALLOWED) {
+
+        if (ngx_http_sandbox_route_allow(r, ctx, &value) != NGX_OK
+            || ngx_http_sandbox_header(r, "Allow", &value) != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    if (problem->retry_after) {
+
+        p = ngx_pnalloc(r->pool, NGX_INT_T_LEN);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        value.data = p;
+        value.len = ngx_sprintf(p, "%ui", problem->retry_after) - p;
+
+        if (ngx_http_sandbox_header(r, "Retry-After", &value) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_header(ngx_http_request_t *r, const char *key,
+    ngx_str_t *value)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = 1;
+    h->key.data = (u_char *) key;
+    h->key.len = ngx_strlen(key);
+    h->value = *value;
+    h->lowcase_key = NULL;
+
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+
+    return NGX_OK;
+}
+
+
+/*
+ * Errors that nginx answers by itself (access rules, limits, a lost upstream)
+ * come through here as HTML.  A recorded problem says more than their status;
+ * so does a result of a command whose runner was lost.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_header_filter(ngx_http_request_t *r)
+{
+    ngx_http_sandbox_ctx_t       *ctx;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (r->err_status < NGX_HTTP_BAD_REQUEST || (ctx && ctx->own)) {
+        return ngx_http_next_header_filter(r);
+    }
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (!slcf->serves) {
+        return ngx_http_next_header_filter(r);
+    }
+
+    ctx = ngx_http_sandbox_get_ctx(r);
+    if (ctx == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->answer == NULL) {
+
+        if (ctx->problem.status == 0) {
+            ngx_http_sandbox_default_problem(ctx, r->headers_out.status);
+        }
+
+        if (ngx_http_sandbox_render_problem(r, ctx) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    ctx->replace = 1;
+
+    r->err_status = ctx->answer_status;
+    r->headers_out.status = ctx->answer_status;
+    r->headers_out.status_line.len = 0;
+
+    if (ngx_http_sandbox_set_headers(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_next_header_filter(r);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_chain_t             *cl;
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (ctx == NULL || !ctx->replace || in == NULL) {
+        return ngx_http_next_body_filter(r, in);
+    }
+
+    for (cl = in; cl; cl = cl->next) {
+        cl->buf->pos = cl->buf->last;
+        cl->buf->file_pos = cl->buf->file_last;
+    }
+
+    if (ctx->replaced) {
+        return NGX_OK;
+    }
+
+    ctx->replaced = 1;
+
+    return ngx_http_next_body_filter(r, ctx->answer);
+}
+
+
+static void
+ngx_http_sandbox_default_problem(ngx_http_sandbox_ctx_t *ctx,
+    ngx_uint_t status)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; ngx_http_sandbox_defaults[i].status; i++) {
+        if (ngx_http_sandbox_defaults[i].status == status) {
+            break;
+        }
+    }
+
+    ngx_http_sandbox_refuse(ctx, status, ngx_http_sandbox_defaults[i].code,
+                            ngx_http_sandbox_defaults[i].detail);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_filter_init(ngx_conf_t *cf)
+{
+    ngx_http_next_header_filter = ngx_http_top_header_filter;
+    ngx_http_top_header_filter = ngx_http_sandbox_header_filter;
+
+    ngx_http_next_body_filter = ngx_http_top_body_filter;
+    ngx_http_top_body_filter = ngx_http_sandbox_body_filter;
+
+    return NGX_OK;
+}

@@ -1,0 +1,942 @@
+/*
+ * A command's JSON to the head and body of its wire request: a strict reader
+ * in which each field has a type, bounds and a refusal that names it.  Knows
+ * no sockets; the text of a command is never logged.
+ */
+
+#include "ngx_http_sandbox.h"
+
+#include <openssl/evp.h>
+
+
+typedef struct {
+    ngx_http_request_t            *r;
+    ngx_http_sandbox_ctx_t        *ctx;
+    json_t                        *root;
+
+    json_t                        *command;
+    json_t                        *cwd;
+    json_t                        *env;
+    json_t                        *input;        /* stdin */
+    json_t                        *input_base64;
+    json_t                        *timeout;
+    json_t                        *command_id;
+    ngx_uint_t                     fresh;
+    ngx_str_t                      stdin_data;
+} ngx_http_sandbox_request_t;
+
+
+typedef ngx_int_t (*ngx_http_sandbox_field_pt)(ngx_http_sandbox_request_t *req,
+    json_t *value);
+
+
+typedef struct {
+    const char                    *name;
+    ngx_http_sandbox_field_pt      handler;
+} ngx_http_sandbox_request_field_t;
+
+
+static json_t *ngx_http_sandbox_request_load(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static size_t ngx_http_sandbox_request_feed(void *buffer, size_t size,
+    void *data);
+static void ngx_http_sandbox_request_free(void *data);
+static ngx_int_t ngx_http_sandbox_request_fields(
+    ngx_http_sandbox_request_t *req);
+static ngx_int_t ngx_http_sandbox_request_unknown(
+    ngx_http_sandbox_request_t *req, const char *name);
+static ngx_uint_t ngx_http_sandbox_distance(const char *a, const char *b);
+static ngx_int_t ngx_http_sandbox_field_text(ngx_http_sandbox_request_t *req,
+    const char *name, json_t *value);
+static ngx_int_t ngx_http_sandbox_field_command(
+    ngx_http_sandbox_request_t *req, json_t *value);
+static ngx_int_t ngx_http_sandbox_field_cwd(ngx_http_sandbox_request_t *req,
+    json_t *value);
+static ngx_int_t ngx_http_sandbox_field_timeout(
+    ngx_http_sandbox_request_t *req, json_t *value);
+static ngx_int_t ngx_http_sandbox_field_env(ngx_http_sandbox_request_t *req,
+    json_t *value);
+static ngx_int_t ngx_http_sandbox_field_stdin(ngx_http_sandbox_request_t *req,
+    json_t *value);
+static ngx_int_t ngx_http_sandbox_field_stdin_base64(
+    ngx_http_sandbox_request_t *req, json_t *value);
+static ngx_int_t ngx_http_sandbox_field_background(
+    ngx_http_sandbox_request_t *req, json_t *value);
+static ngx_int_t ngx_http_sandbox_field_fresh(ngx_http_sandbox_request_t *req,
+    json_t *value);
+static ngx_int_t ngx_http_sandbox_field_command_id(
+    ngx_http_sandbox_request_t *req, json_t *value);
+static ngx_int_t ngx_http_sandbox_field_disconnect(
+    ngx_http_sandbox_request_t *req, json_t *value);
+static ngx_int_t ngx_http_sandbox_request_stdin(
+    ngx_http_sandbox_request_t *req);
+static ngx_int_t ngx_http_sandbox_base64(ngx_http_sandbox_request_t *req,
+    const u_char *src, size_t len);
+static ngx_int_t ngx_http_sandbox_request_head(
+    ngx_http_sandbox_request_t *req);
+static ngx_int_t ngx_http_sandbox_request_digest(
+    ngx_http_sandbox_request_t *req, const char **names, size_t n,
+    u_char *digest);
+static int ngx_libc_cdecl ngx_http_sandbox_compare(const void *one,
+    const void *two);
+static ngx_int_t ngx_http_sandbox_bad(ngx_http_sandbox_request_t *req,
+    const char *fmt, const char *name);
+
+
+static const ngx_http_sandbox_request_field_t
+    ngx_http_sandbox_request_table[] =
+{
+    { "command", ngx_http_sandbox_field_command },
+    { "cwd", ngx_http_sandbox_field_cwd },
+    { "timeoutSeconds", ngx_http_sandbox_field_timeout },
+    { "env", ngx_http_sandbox_field_env },
+    { "stdin", ngx_http_sandbox_field_stdin },
+    { "stdinBase64", ngx_http_sandbox_field_stdin_base64 },
+    { "background", ngx_http_sandbox_field_background },
+    { "fresh", ngx_http_sandbox_field_fresh },
+    { "commandId", ngx_http_sandbox_field_command_id },
+    { "onDisconnect", ngx_http_sandbox_field_disconnect },
+    { NULL, NULL }
+};
+
+
+ngx_int_t
+ngx_http_sandbox_request_parse(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_int_t                    rc;
+    ngx_pool_cleanup_t          *cln;
+    ngx_http_sandbox_request_t   req;
+
+    ngx_memzero(&req, sizeof(ngx_http_sandbox_request_t));
+
+    req.r = r;
+    req.ctx = ctx;
+
+    cln = ngx_pool_cleanup_add(r->pool, 0);
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    req.root = ngx_http_sandbox_request_load(r, ctx);
+    if (req.root == NULL) {
+        return NGX_DECLINED;
+    }
+
+    /* stdin is sent from where the parser put it */
+
+    cln->handler = ngx_http_sandbox_request_free;
+    cln->data = req.root;
+
+    rc = ngx_http_sandbox_request_fields(&req);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_sandbox_request_stdin(&req);
+    }
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_sandbox_request_head(&req);
+    }
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    ctx->wire.operation = SANDBOX_OPERATION_COMMAND;
+    ctx->wire.flags = req.fresh ? SANDBOX_FLAG_FRESH : 0;
+    ctx->wire.body = req.stdin_data;
+    ctx->wire.render = ngx_http_sandbox_render_command;
+
+    return NGX_OK;
+}
+
+
+static json_t *
+ngx_http_sandbox_request_load(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    json_t        *root;
+    ngx_chain_t   *cl, *next;
+    json_error_t   error;
+
+    cl = ctx->body.chain;
+
+    root = json_load_callback(ngx_http_sandbox_request_feed, &cl,
+                              JSON_REJECT_DUPLICATES|JSON_ALLOW_NUL, &error);
+
+    /* it has been copied: do not hold it for as long as the command takes */
+
+    for (cl = ctx->body.chain; cl; cl = next) {
+        next = cl->next;
+        ngx_pfree(r->pool, cl->buf->start);
+    }
+
+    ctx->body.chain = NULL;
+
+    if (root == NULL) {
+
+        switch (json_error_code(&error)) {
+
+        case json_error_null_byte_in_key:
+            ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                    "A name in the body must not contain "
+                                    "NUL.");
+            break;
+
+        case json_error_duplicate_key:
+            ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                    "The body names a field twice.");
+            break;
+
+        case json_error_invalid_utf8:
+            ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                    "The body must be JSON in UTF-8, it is "
+                                    "not UTF-8.");
+            break;
+
+        default:
+            (void) ngx_http_sandbox_refuse_format(r, ctx,
+                NGX_HTTP_BAD_REQUEST, "bad_request",
+                "The body must be one JSON object and nothing else; it is no "
+                "JSON at line %d, column %d.", error.line, error.column);
+        }
+
+        return NULL;
+    }
+
+    if (!json_is_object(root)) {
+        json_decref(root);
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "The body must be one JSON object, such as "
+                                "{\"command\":\"ls\"}.");
+        return NULL;
+    }
+
+    return root;
+}
+
+
+static size_t
+ngx_http_sandbox_request_feed(void *buffer, size_t size, void *data)
+{
+    ngx_chain_t **cl = data;
+
+    size_t      n;
+    ngx_buf_t  *b;
+
+    while (*cl) {
+        b = (*cl)->buf;
+
+        n = ngx_min(size, (size_t) (b->last - b->pos));
+
+        if (n == 0) {
+            *cl = (*cl)->next;
+            continue;
+        }
+
+        ngx_memcpy(buffer, b->pos, n);
+        b->pos += n;
+
+        return n;
+    }
+
+    return 0;
+}
+
+
+static void
+ngx_http_sandbox_request_free(void *data)
+{
+    json_decref(data);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_request_fields(ngx_http_sandbox_request_t *req)
+{
+    json_t      *value;
+    ngx_int_t    rc;
+    const char  *name;
+
+    const ngx_http_sandbox_request_field_t  *field;
+
+    json_object_foreach(req->root, name, value) {
+
+        for (field = ngx_http_sandbox_request_table; field->name; field++) {
+            if (ngx_strcmp(field->name, name) == 0) {
+                break;
+            }
+        }
+
+        if (field->name == NULL) {
+            return ngx_http_sandbox_request_unknown(req, name);
+        }
+
+        rc = field->handler(req, value);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+    }
+
+    if (req->command == NULL) {
+        return ngx_http_sandbox_bad(req, "The field \"%s\" is missing.",
+                                    "command");
+    }
+
+    if (req->input && req->input_base64) {
+        return ngx_http_sandbox_bad(req, "There may be \"stdin\" or \"%s\", "
+                                    "not both.", "stdinBase64");
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_request_unknown(ngx_http_sandbox_request_t *req,
+    const char *name)
+{
+    size_t        len;
+    ngx_uint_t    distance, best;
+    const char   *nearest;
+
+    const ngx_http_sandbox_request_field_t  *field;
+
+    len = ngx_strlen(name);
+
+    if (len > 64) {
+        len = sandbox_utf8_head((u_char *) name, 64);
+    }
+
+    nearest = NULL;
+    best = NGX_MAX_UINT32_VALUE;
+
+    for (field = ngx_http_sandbox_request_table; field->name; field++) {
+
+        distance = ngx_http_sandbox_distance(name, field->name);
+
+        if (distance < best) {
+            best = distance;
+            nearest = field->name;
+        }
+    }
+
+    if (ngx_http_sandbox_refuse_format(req->r, req->ctx, NGX_HTTP_BAD_REQUEST,
+                                       "unknown_field",
+                                       "The field \"%*s\" is unknown; the "
+                                       "nearest known one is \"%s\".",
+                                       len, name, nearest)
+        == NGX_ERROR)
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * Edits from a to b without regard to case and underscores; a name that
+ * another begins with is nearer than any edit ("timeout", "cmd" by its "c").
+ */
+
+static ngx_uint_t
+ngx_http_sandbox_distance(const char *a, const char *b)
+{
+    u_char      x[33], y[33];
+    size_t      i, j, n, m;
+    ngx_uint_t  row[33], above, left, cost;
+
+    for (n = 0; *a && n < 32; a++) {
+        if (*a != '_' && *a != '-') {
+            x[n++] = ngx_tolower((u_char) *a);
+        }
+    }
+
+    for (m = 0; *b && m < 32; b++) {
+        y[m++] = ngx_tolower((u_char) *b);
+    }
+
+    if (n >= 3 && n <= m && ngx_strncmp(x, y, n) == 0) {
+        return (n == m) ? 0 : 1;
+    }
+
+    for (j = 0; j <= m; j++) {
+        row[j] = j;
+    }
+
+    for (i = 1; i <= n; i++) {
+
+        above = row[0];
+        row[0] = i;
+
+        for (j = 1; j <= m; j++) {
+            left = row[j - 1];
+            cost = above + (x[i - 1] != y[j - 1]);
+            above = row[j];
+            row[j] = ngx_min(cost, ngx_min(left, above) + 1);
+        }
+    }
+
+    return row[m] + 1;
+}
+
+
+/* a string, not empty of meaning: no NUL; jansson has seen to UTF-8 */
+
+static ngx_int_t
+ngx_http_sandbox_field_text(ngx_http_sandbox_request_t *req, const char *name,
+    json_t *value)
+{
+    if (!json_is_string(value)) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be a string.", name);
+    }
+
+    if (ngx_strlen(json_string_value(value)) != json_string_length(value)) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must not contain NUL.", name);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_command(ngx_http_sandbox_request_t *req, json_t *value)
+{
+    ngx_int_t                     rc;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    rc = ngx_http_sandbox_field_text(req, "command", value);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (json_string_length(value) == 0) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must not be empty.",
+                                    "command");
+    }
+
+    slcf = ngx_http_get_module_loc_conf(req->r, ngx_http_sandbox_module);
+
+    if ((off_t) json_string_length(value) > slcf->caps.command_size) {
+
+        if (ngx_http_sandbox_refuse_format(req->r, req->ctx,
+                                           NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                           "command_too_large",
+                                           "\"command\" may have at most %O "
+                                           "bytes, this one has %uz.",
+                                           slcf->caps.command_size,
+                                           json_string_length(value))
+            == NGX_ERROR)
+        {
+            return NGX_ERROR;
+        }
+
+        return NGX_DECLINED;
+    }
+
+    req->command = value;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_cwd(ngx_http_sandbox_request_t *req, json_t *value)
+{
+    size_t        len;
+    ngx_int_t     rc;
+    const char   *path;
+
+    rc = ngx_http_sandbox_field_text(req, "cwd", value);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    path = json_string_value(value);
+    len = json_string_length(value);
+
+    if (len == 0 || len > SANDBOX_WIRE_MAX_CWD) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must have 1 to 4096 bytes.",
+                                    "cwd");
+    }
+
+    if (path[0] != '/') {
+        ngx_http_sandbox_refuse(req->ctx, 422, "cwd_outside",
+                                "\"cwd\" must be an absolute path below "
+                                "/home/sandbox, /skills or /tmp.");
+        return NGX_DECLINED;
+    }
+
+    req->cwd = value;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_timeout(ngx_http_sandbox_request_t *req, json_t *value)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 1) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be a whole number of "
+                                    "seconds, at least 1.", "timeoutSeconds");
+    }
+
+    req->timeout = value;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_env(ngx_http_sandbox_request_t *req, json_t *value)
+{
+    size_t        i, len;
+    json_t       *text;
+    const char   *name;
+
+    if (!json_is_object(value)) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be an object of "
+                                    "strings.", "env");
+    }
+
+    if (json_object_size(value) > NGX_HTTP_SANDBOX_MAX_ENVIRONMENT) {
+        return ngx_http_sandbox_bad(req, "\"%s\" may have at most 512 names.",
+                                    "env");
+    }
+
+    json_object_foreach(value, name, text) {
+
+        len = ngx_strlen(name);
+
+        for (i = 0; i < len; i++) {
+            if (!((name[i] >= 'a' && name[i] <= 'z')
+                  || (name[i] >= 'A' && name[i] <= 'Z')
+                  || name[i] == '_'
+                  || (i && name[i] >= '0' && name[i] <= '9')))
+            {
+                break;
+            }
+        }
+
+        if (len == 0 || i < len) {
+            return ngx_http_sandbox_bad(req, "A name in \"%s\" must be "
+                                        "letters, digits and \"_\", and not "
+                                        "begin with a digit.", "env");
+        }
+
+        if (!json_is_string(text)) {
+            return ngx_http_sandbox_bad(req, "Every value in \"%s\" must be "
+                                        "a string.", "env");
+        }
+
+        if (ngx_strlen(json_string_value(text)) != json_string_length(text)) {
+            return ngx_http_sandbox_bad(req, "A value in \"%s\" must not "
+                                        "contain NUL.", "env");
+        }
+
+        if (len + 1 + json_string_length(text) > SANDBOX_WIRE_MAX_ENV) {
+            return ngx_http_sandbox_bad(req, "A name and its value in \"%s\" "
+                                        "may have at most 131071 bytes.",
+                                        "env");
+        }
+    }
+
+    req->env = value;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_stdin(ngx_http_sandbox_request_t *req, json_t *value)
+{
+    req->input = value;
+
+    return ngx_http_sandbox_field_text(req, "stdin", value);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_stdin_base64(ngx_http_sandbox_request_t *req,
+    json_t *value)
+{
+    req->input_base64 = value;
+
+    return ngx_http_sandbox_field_text(req, "stdinBase64", value);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_background(ngx_http_sandbox_request_t *req,
+    json_t *value)
+{
+    if (!json_is_boolean(value)) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be true or false.",
+                                    "background");
+    }
+
+    if (json_is_true(value)) {
+        ngx_http_sandbox_refuse(req->ctx, 422, "not_available",
+                                "\"background\":true is not available in "
+                                "this release.");
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_fresh(ngx_http_sandbox_request_t *req, json_t *value)
+{
+    if (!json_is_boolean(value)) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be true or false.",
+                                    "fresh");
+    }
+
+    req->fresh = json_is_true(value);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_command_id(ngx_http_sandbox_request_t *req,
+    json_t *value)
+{
+    if (!json_is_string(value)
+        || !sandbox_command_id_valid((u_char *) json_string_value(value),
+                                     json_string_length(value)))
+    {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be a string of 1 to 64 "
+                                    "characters of A-Z a-z 0-9 . _ and -.",
+                                    "commandId");
+    }
+
+    req->command_id = value;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_disconnect(ngx_http_sandbox_request_t *req,
+    json_t *value)
+{
+    const char  *word;
+
+    word = json_is_string(value) ? json_string_value(value) : "";
+
+    if (ngx_strcmp(word, "continue") == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_strcmp(word, "cancel") == 0) {
+        ngx_http_sandbox_refuse(req->ctx, 422, "not_available",
+                                "\"onDisconnect\":\"cancel\" is not available "
+                                "in this release.");
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_sandbox_bad(req, "\"%s\" must be \"continue\" or "
+                                "\"cancel\".", "onDisconnect");
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_request_stdin(ngx_http_sandbox_request_t *req)
+{
+    ngx_int_t                     rc;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (req->input) {
+        req->stdin_data.data = (u_char *) json_string_value(req->input);
+        req->stdin_data.len = json_string_length(req->input);
+    }
+
+    if (req->input_base64) {
+        rc = ngx_http_sandbox_base64(req,
+                                 (u_char *) json_string_value(
+                                                req->input_base64),
+                                 json_string_length(req->input_base64));
+        if (rc != NGX_OK) {
+            return rc;
+        }
+    }
+
+    slcf = ngx_http_get_module_loc_conf(req->r, ngx_http_sandbox_module);
+
+    if ((off_t) req->stdin_data.len > slcf->caps.file_size) {
+
+        if (ngx_http_sandbox_refuse_format(req->r, req->ctx,
+                                           NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                           "stdin_too_large",
+                                           "stdin may have at most %O bytes, "
+                                           "this one has %uz.",
+                                           slcf->caps.file_size,
+                                           req->stdin_data.len)
+            == NGX_ERROR)
+        {
+            return NGX_ERROR;
+        }
+
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+/* canonical only: the alphabet, padding to a multiple of four, no stray bits */
+
+static ngx_int_t
+ngx_http_sandbox_base64(ngx_http_sandbox_request_t *req, const u_char *src,
+    size_t len)
+{
+    size_t      i, pad;
+    u_char      c;
+    ngx_str_t   text;
+    ngx_uint_t  bad;
+
+    static const char  alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    pad = 0;
+
+    while (pad < 2 && pad < len && src[len - 1 - pad] == '=') {
+        pad++;
+    }
+
+    bad = len % 4;
+
+    for (i = 0; i < len - pad; i++) {
+        c = src[i];
+
+        bad |= !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
+                 || (c >= '0' && c <= '9') || c == '+' || c == '/');
+    }
+
+    if (!bad && pad) {
+        c = (u_char) ((u_char *) ngx_strchr(alphabet, src[len - 1 - pad])
+                      - (u_char *) alphabet);
+        bad = c & (pad == 1 ? 0x03 : 0x0f);
+    }
+
+    if (bad) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be canonical base64, "
+                                    "padded with \"=\".", "stdinBase64");
+    }
+
+    text.data = (u_char *) src;
+    text.len = len;
+
+    req->stdin_data.data = ngx_pnalloc(req->r->pool,
+                                       ngx_base64_decoded_length(len) + 1);
+    if (req->stdin_data.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_decode_base64(&req->stdin_data, &text) != NGX_OK) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be canonical base64.",
+                                    "stdinBase64");
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_request_head(ngx_http_sandbox_request_t *req)
+{
+    size_t                        i, n, size;
+    u_char                       *p, digest[SANDBOX_WIRE_DIGEST_SIZE];
+    json_t                       *value;
+    uint64_t                      wall;
+    const char                  **names, *name;
+    sandbox_writer_t              w;
+    ngx_http_sandbox_ctx_t       *ctx;
+    ngx_http_sandbox_caps_t      *caps;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(req->r, ngx_http_sandbox_module);
+    caps = &slcf->caps;
+    ctx = req->ctx;
+
+    wall = caps->wall_time;
+
+    if (req->timeout
+        && (uint64_t) json_integer_value(req->timeout) <= wall / 1000)
+    {
+        wall = (uint64_t) json_integer_value(req->timeout) * 1000;
+    }
+
+    ctx->wall_time = (ngx_msec_t) wall;
+
+    /* fixed fields take less than 512 bytes */
+
+    size = 512 + json_string_length(req->command)
+           + json_string_length(req->cwd)
+           + json_string_length(req->command_id);
+
+    names = ngx_palloc(req->r->pool,
+                       (json_object_size(req->env) + 1) * sizeof(char *));
+    if (names == NULL) {
+        return NGX_ERROR;
+    }
+
+    n = 0;
+
+    json_object_foreach(req->env, name, value) {
+        size += SANDBOX_WIRE_FIELD_SIZE + ngx_strlen(name) + 1
+                + json_string_length(value);
+        names[n++] = name;
+    }
+
+    if (size > SANDBOX_WIRE_MAX_HEAD) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                "request_too_large",
+                                "Command and environment are too large "
+                                "together, at most 768 KiB.");
+        return NGX_DECLINED;
+    }
+
+    ngx_qsort(names, n, sizeof(char *), ngx_http_sandbox_compare);
+
+    if (ngx_http_sandbox_request_digest(req, names, n, digest) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->wire.head.data = ngx_pnalloc(req->r->pool, size);
+    p = ngx_pnalloc(req->r->pool, SANDBOX_WIRE_MAX_ENV + 1);
+
+    if (ctx->wire.head.data == NULL || p == NULL) {
+        return NGX_ERROR;
+    }
+
+    sandbox_writer_init(&w, ctx->wire.head.data, size);
+
+    sandbox_write_bytes(&w, SANDBOX_TAG_COMMAND,
+                        json_string_value(req->command),
+                        json_string_length(req->command));
+
+    if (req->cwd) {
+        ctx->cwd.len = json_string_length(req->cwd);
+        ctx->cwd.data = (u_char *) json_string_value(req->cwd);
+
+        sandbox_write_bytes(&w, SANDBOX_TAG_CWD, ctx->cwd.data, ctx->cwd.len);
+    }
+
+    for (i = 0; i < n; i++) {
+        value = json_object_get(req->env, names[i]);
+
+        sandbox_write_bytes(&w, SANDBOX_TAG_ENV, p,
+                            ngx_sprintf(p, "%s=%s", names[i],
+                                        json_string_value(value)) - p);
+    }
+
+    ngx_pfree(req->r->pool, p);
+
+    if (req->command_id) {
+        ctx->command_id.len = json_string_length(req->command_id);
+        ctx->command_id.data = (u_char *) json_string_value(req->command_id);
+
+        sandbox_write_bytes(&w, SANDBOX_TAG_COMMAND_ID, ctx->command_id.data,
+                            ctx->command_id.len);
+    }
+
+    sandbox_write_number(&w, SANDBOX_TAG_WALL_MS, wall);
+    sandbox_write_number(&w, SANDBOX_TAG_CPU_MS, caps->cpu_time);
+    sandbox_write_number(&w, SANDBOX_TAG_OUTPUT, caps->output);
+    sandbox_write_number(&w, SANDBOX_TAG_OUTPUT_TOTAL, caps->output_total);
+    sandbox_write_number(&w, SANDBOX_TAG_OPEN_FILES, caps->open_files);
+    sandbox_write_number(&w, SANDBOX_TAG_PENDING, caps->pending);
+    sandbox_write_bytes(&w, SANDBOX_TAG_DIGEST, digest,
+                        SANDBOX_WIRE_DIGEST_SIZE);
+
+    if (w.failed) {
+        ngx_log_error(NGX_LOG_ALERT, req->r->connection->log, 0,
+                      "sandbox head does not fit");
+        return NGX_ERROR;
+    }
+
+    ctx->wire.head.len = w.pos - w.start;
+
+    return NGX_OK;
+}
+
+
+/*
+ * Of what the request means, not of its spelling: the same command id with
+ * the same digest attaches.  Every part has its length before it.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_request_digest(ngx_http_sandbox_request_t *req,
+    const char **names, size_t n, u_char *digest)
+{
+    size_t       i;
+    u_char       number[8];
+    json_t      *value;
+    EVP_MD_CTX  *md;
+    ngx_int_t    rc;
+
+#define ngx_http_sandbox_digest_number(v)                                    \
+    (sandbox_put64(number, v), EVP_DigestUpdate(md, number, 8))
+
+#define ngx_http_sandbox_digest_bytes(p, len)                                \
+    (ngx_http_sandbox_digest_number(len) && EVP_DigestUpdate(md, p, len))
+
+    md = EVP_MD_CTX_new();
+    if (md == NULL) {
+        return NGX_ERROR;
+    }
+
+    rc = EVP_DigestInit_ex(md, EVP_sha256(), NULL)
+         && ngx_http_sandbox_digest_bytes(json_string_value(req->command),
+                                          json_string_length(req->command))
+         && ngx_http_sandbox_digest_bytes(req->cwd
+                                          ? json_string_value(req->cwd) : "",
+                                          json_string_length(req->cwd))
+         && ngx_http_sandbox_digest_number(req->ctx->wall_time)
+         && ngx_http_sandbox_digest_number(req->fresh)
+         && ngx_http_sandbox_digest_bytes(req->stdin_data.data,
+                                          req->stdin_data.len)
+         && ngx_http_sandbox_digest_number(n);
+
+    for (i = 0; rc && i < n; i++) {
+        value = json_object_get(req->env, names[i]);
+
+        rc = ngx_http_sandbox_digest_bytes(names[i], ngx_strlen(names[i]))
+             && ngx_http_sandbox_digest_bytes(json_string_value(value),
+                                              json_string_length(value));
+    }
+
+    rc = rc && EVP_DigestFinal_ex(md, digest, NULL);
+
+    EVP_MD_CTX_free(md);
+
+    return rc ? NGX_OK : NGX_ERROR;
+}
+
+
+static int ngx_libc_cdecl
+ngx_http_sandbox_compare(const void *one, const void *two)
+{
+    return ngx_strcmp(*(const char *const *) one, *(const char *const *) two);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_bad(ngx_http_sandbox_request_t *req, const char *fmt,
+    const char *name)
+{
+    if (ngx_http_sandbox_refuse_format(req->r, req->ctx, NGX_HTTP_BAD_REQUEST,
+                                       "bad_request", fmt, name)
+        == NGX_ERROR)
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_DECLINED;
+}

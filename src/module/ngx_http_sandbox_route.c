@@ -1,0 +1,394 @@
+/*
+ * Method and path to operation: one table.  Reads the decoded URI only; looks
+ * at the raw target just to refuse spellings that a proxy before or behind us
+ * could read another way.  Knows no identity.
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+static ngx_int_t ngx_http_sandbox_route_raw(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_route_path(ngx_http_request_t *r,
+    ngx_str_t *path);
+static ngx_uint_t ngx_http_sandbox_route_match(const ngx_str_t *pattern,
+    const ngx_str_t *path, ngx_str_t *conversation);
+static ngx_uint_t ngx_http_sandbox_route_conversation(const ngx_str_t *id);
+
+
+static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
+
+    { ngx_string("health"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("health"), 1,
+      ngx_http_sandbox_health_handler },
+
+    { ngx_string("v1/limits"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("limits"), 0,
+      ngx_http_sandbox_limits_handler },
+
+    { ngx_string("v1/conversations/*"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("conversation.get"), 0,
+      ngx_http_sandbox_status_handler },
+
+    { ngx_string("v1/conversations/*"),
+      NGX_HTTP_DELETE,
+      ngx_string("conversation.delete"), 0,
+      ngx_http_sandbox_delete_handler },
+
+    { ngx_string("v1/conversations/*/reset"),
+      NGX_HTTP_POST,
+      ngx_string("conversation.reset"), 0,
+      ngx_http_sandbox_reset_handler },
+
+    { ngx_string("v1/conversations/*/commands"),
+      NGX_HTTP_POST,
+      ngx_string("command.run"), 0,
+      ngx_http_sandbox_command_handler },
+
+    { ngx_null_string, 0, ngx_null_string, 0, NULL }
+};
+
+
+/* in the order in which Allow names them */
+
+static const struct {
+    ngx_uint_t  method;
+    ngx_str_t   name;
+} ngx_http_sandbox_methods[] = {
+    { NGX_HTTP_GET, ngx_string("GET") },
+    { NGX_HTTP_HEAD, ngx_string("HEAD") },
+    { NGX_HTTP_POST, ngx_string("POST") },
+    { NGX_HTTP_PUT, ngx_string("PUT") },
+    { NGX_HTTP_DELETE, ngx_string("DELETE") },
+    { 0, ngx_null_string }
+};
+
+
+void
+ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_str_t                        path, conversation;
+    ngx_http_sandbox_problem_t      *refusal;
+    const ngx_http_sandbox_route_t  *route, *found;
+
+    if (ctx->routed) {
+        return;
+    }
+
+    ctx->routed = 1;
+    refusal = &ctx->refusal;
+
+    if (ngx_http_sandbox_route_raw(r) != NGX_OK) {
+        refusal->status = NGX_HTTP_BAD_REQUEST;
+        ngx_str_set(&refusal->code, "bad_path");
+        ngx_str_set(&refusal->detail, "The path must have neither an encoded "
+                                      "\"/\" nor a \"..\" segment.");
+        return;
+    }
+
+    found = NULL;
+
+    if (ngx_http_sandbox_route_path(r, &path) == NGX_OK) {
+
+        for (route = ngx_http_sandbox_routes; route->pattern.len; route++) {
+
+            ngx_str_null(&conversation);
+
+            if (!ngx_http_sandbox_route_match(&route->pattern, &path,
+                                              &conversation))
+            {
+                continue;
+            }
+
+            found = route;
+
+            if (route->methods & r->method) {
+                break;
+            }
+        }
+    }
+
+    if (found == NULL) {
+        refusal->status = NGX_HTTP_NOT_FOUND;
+        ngx_str_set(&refusal->code, "not_found");
+        ngx_str_set(&refusal->detail, "There is nothing at this path.");
+        return;
+    }
+
+    if (conversation.data
+        && !ngx_http_sandbox_route_conversation(&conversation))
+    {
+        refusal->status = NGX_HTTP_BAD_REQUEST;
+        ngx_str_set(&refusal->code, "bad_conversation");
+        ngx_str_set(&refusal->detail, "A conversation id must be 1 to 128 "
+                                      "characters of A-Z a-z 0-9 . _ : - and "
+                                      "neither \".\" nor \"..\".");
+        return;
+    }
+
+    if ((found->methods & r->method) == 0) {
+        refusal->status = NGX_HTTP_NOT_ALLOWED;
+        ngx_str_set(&refusal->code, "method_not_allowed");
+        ngx_str_set(&refusal->detail, "This path does not have that method, "
+                                      "the Allow header names those it has.");
+
+        ngx_str_null(&ctx->conversation);
+        return;
+    }
+
+    ctx->route = found;
+    ctx->conversation = conversation;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_route_allow(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *allow)
+{
+    u_char                          *p;
+    ngx_str_t                        path, conversation;
+    ngx_uint_t                       i, methods;
+    const ngx_http_sandbox_route_t  *route;
+
+    methods = 0;
+
+    if (ngx_http_sandbox_route_path(r, &path) == NGX_OK) {
+        for (route = ngx_http_sandbox_routes; route->pattern.len; route++) {
+            if (ngx_http_sandbox_route_match(&route->pattern, &path,
+                                             &conversation))
+            {
+                methods |= route->methods;
+            }
+        }
+    }
+
+    p = ngx_pnalloc(r->pool, sizeof("GET, HEAD, POST, PUT, DELETE"));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    allow->data = p;
+
+    for (i = 0; ngx_http_sandbox_methods[i].method; i++) {
+
+        if ((methods & ngx_http_sandbox_methods[i].method) == 0) {
+            continue;
+        }
+
+        if (p != allow->data) {
+            *p++ = ',';
+            *p++ = ' ';
+        }
+
+        p = ngx_cpymem(p, ngx_http_sandbox_methods[i].name.data,
+                       ngx_http_sandbox_methods[i].name.len);
+    }
+
+    allow->len = p - allow->data;
+
+    return NGX_OK;
+}
+
+
+/*
+ * nginx has resolved these by now, and rightly; but a target with an encoded
+ * slash or a ".." was made to be understood in two ways.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_route_raw(ngx_http_request_t *r)
+{
+    u_char      *p, *last, c;
+    ngx_uint_t   dots, other;
+
+    p = r->unparsed_uri.data;
+    last = p + r->unparsed_uri.len;
+
+    dots = 0;
+    other = 0;
+
+    for ( ;; ) {
+
+        c = (p < last) ? *p++ : '/';
+
+        if (c == '?' || c == '#') {
+            p = last;
+            c = '/';
+        }
+
+        if (c == '%' && last - p >= 2) {
+
+            if (p[0] == '2' && (p[1] | 0x20) == 'f') {
+                return NGX_ERROR;
+            }
+
+            if (p[0] == '2' && (p[1] | 0x20) == 'e') {
+                c = '.';
+                p += 2;
+            }
+        }
+
+        if (c == '/') {
+
+            if (dots == 2 && !other) {
+                return NGX_ERROR;
+            }
+
+            if (p == last) {
+                return NGX_OK;
+            }
+
+            dots = 0;
+            other = 0;
+
+        } else if (c == '.') {
+            dots++;
+
+        } else {
+            other = 1;
+        }
+    }
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_route_path(ngx_http_request_t *r, ngx_str_t *path)
+{
+    ngx_str_t                    *prefix;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+    prefix = &slcf->prefix;
+
+    if (r->uri.len < prefix->len
+        || ngx_strncmp(r->uri.data, prefix->data, prefix->len) != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    path->data = r->uri.data + prefix->len;
+    path->len = r->uri.len - prefix->len;
+
+    if (prefix->len && prefix->data[prefix->len - 1] == '/') {
+        return NGX_OK;
+    }
+
+    if (path->len == 0 || path->data[0] != '/') {
+        return NGX_DECLINED;
+    }
+
+    path->data++;
+    path->len--;
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_sandbox_route_match(const ngx_str_t *pattern, const ngx_str_t *path,
+    ngx_str_t *conversation)
+{
+    u_char  *p, *last, *s, *end;
+
+    p = pattern->data;
+    last = p + pattern->len;
+    s = path->data;
+    end = s + path->len;
+
+    while (p < last) {
+
+        if (*p == '*') {
+            conversation->data = s;
+
+            while (s < end && *s != '/') {
+                s++;
+            }
+
+            conversation->len = s - conversation->data;
+
+            if (conversation->len == 0) {
+                return 0;
+            }
+
+            p++;
+            continue;
+        }
+
+        if (s == end || *s != *p) {
+            return 0;
+        }
+
+        p++;
+        s++;
+    }
+
+    return s == end;
+}
+
+
+static ngx_uint_t
+ngx_http_sandbox_route_conversation(const ngx_str_t *id)
+{
+    u_char  c;
+    size_t  i;
+
+    if (id->len == 0 || id->len > NGX_HTTP_SANDBOX_MAX_CONVERSATION) {
+        return 0;
+    }
+
+    for (i = 0; i < id->len; i++) {
+        c = id->data[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
+              || (c >= '0' && c <= '9')
+              || c == '.' || c == '_' || c == ':' || c == '-'))
+        {
+            return 0;
+        }
+    }
+
+    return !(id->data[0] == '.'
+             && (id->len == 1 || (id->len == 2 && id->data[1] == '.')));
+}
+
+
+ngx_int_t
+ngx_http_sandbox_argument(ngx_http_request_t *r, const char *name,
+    ngx_str_t *value)
+{
+    size_t   len;
+    u_char  *p, *last, *next;
+
+    len = ngx_strlen(name);
+    p = r->args.data;
+    last = p + r->args.len;
+
+    while (p < last) {
+
+        next = ngx_strlchr(p, last, '&');
+        if (next == NULL) {
+            next = last;
+        }
+
+        if ((size_t) (next - p) >= len && ngx_strncmp(p, name, len) == 0) {
+
+            if ((size_t) (next - p) == len) {
+                value->data = next;
+                value->len = 0;
+                return NGX_OK;
+            }
+
+            if (p[len] == '=') {
+                value->data = p + len + 1;
+                value->len = next - value->data;
+                return NGX_OK;
+            }
+        }
+
+        p = next + 1;
+    }
+
+    return NGX_DECLINED;
+}

@@ -1,0 +1,679 @@
+/*
+ * The shared zone: sessions (an rbtree and an LRU queue) and what is known of
+ * each runner.  A cache and a meter: whatever is in it can be lost, and work
+ * goes on.  Knows no wire and no HTTP beyond the pool that unpins a session.
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+#define NGX_HTTP_SANDBOX_ZONE_VERSION  1
+
+
+/* overlays ngx_rbtree_node_t from "color" on, as in limit_req */
+
+struct ngx_http_sandbox_node_s {
+    u_char                         color;
+    u_char                         dummy;
+    u_short                        pins;         /* open operations */
+    ngx_queue_t                    queue;
+    u_char                         session[SANDBOX_WIRE_SESSION_SIZE];
+};
+
+
+/* what PING told of one runner, or why there was no answer */
+
+struct ngx_http_sandbox_slot_s {
+    ngx_uint_t                     status;       /* ..._status_e */
+    uint64_t                       hard_caps;
+    u_char                         name_len;
+    u_char                         reason_len;
+    u_char                         runtime_len;
+    u_char                         version_len;
+    u_char                         name[sizeof(struct sockaddr_un)];
+    u_char                         key[SANDBOX_WIRE_KEY_SIZE];
+    u_char                         reason[NGX_HTTP_SANDBOX_MAX_REASON];
+    u_char                         runtime[NGX_HTTP_SANDBOX_MAX_WORD];
+    u_char                         version[NGX_HTTP_SANDBOX_MAX_WORD];
+};
+
+
+typedef struct {
+    ngx_uint_t                     version;
+    ngx_uint_t                     node_size;
+    ngx_rbtree_t                   rbtree;
+    ngx_rbtree_node_t              sentinel;
+    ngx_queue_t                    queue;
+    time_t                         full;         /* last told of in the log */
+    ngx_uint_t                     nslots;
+    ngx_http_sandbox_slot_t        slots[NGX_HTTP_SANDBOX_MAX_RUNNERS];
+} ngx_http_sandbox_shctx_t;
+
+
+typedef struct {
+    ngx_http_sandbox_shctx_t      *sh;
+    ngx_slab_pool_t               *shpool;
+    ngx_http_sandbox_main_conf_t  *main;
+} ngx_http_sandbox_zone_ctx_t;
+
+
+typedef struct {
+    ngx_http_sandbox_node_t       *node;
+    ngx_slab_pool_t               *shpool;
+} ngx_http_sandbox_pin_t;
+
+
+static void ngx_http_sandbox_session_unpin(void *data);
+static ngx_http_sandbox_node_t *ngx_http_sandbox_session_lookup(
+    ngx_http_sandbox_shctx_t *sh, ngx_rbtree_key_t hash, u_char *session);
+static ngx_http_sandbox_node_t *ngx_http_sandbox_session_alloc(
+    ngx_http_sandbox_zone_ctx_t *zctx);
+static ngx_int_t ngx_http_sandbox_session_evict(
+    ngx_http_sandbox_zone_ctx_t *zctx);
+static void ngx_http_sandbox_rbtree_insert_value(ngx_rbtree_node_t *temp,
+    ngx_rbtree_node_t *node, ngx_rbtree_node_t *sentinel);
+static ngx_int_t ngx_http_sandbox_init_zone(ngx_shm_zone_t *shm_zone,
+    void *data);
+static ngx_int_t ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
+    ngx_http_sandbox_zone_ctx_t *zctx);
+static u_char ngx_http_sandbox_slot_copy(u_char *dst, const ngx_str_t *src,
+    size_t max);
+static ngx_int_t ngx_http_sandbox_zone_option(ngx_conf_t *cf,
+    ngx_http_sandbox_zone_t *zone, ngx_str_t *value);
+
+
+ngx_int_t
+ngx_http_sandbox_session_open(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    time_t                         now;
+    ngx_uint_t                     full;
+    ngx_rbtree_key_t               hash;
+    ngx_pool_cleanup_t            *cln;
+    ngx_rbtree_node_t             *node;
+    ngx_http_sandbox_pin_t        *pin;
+    ngx_http_sandbox_node_t       *sn;
+    ngx_http_sandbox_zone_ctx_t   *zctx;
+    ngx_http_sandbox_loc_conf_t   *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+    zctx = slcf->main->zone.shm_zone->data;
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_sandbox_pin_t));
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    hash = ngx_crc32_short(ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+    full = 0;
+
+    ngx_shmtx_lock(&zctx->shpool->mutex);
+
+    sn = ngx_http_sandbox_session_lookup(zctx->sh, hash, ctx->session);
+
+    if (sn == NULL) {
+        sn = ngx_http_sandbox_session_alloc(zctx);
+
+        if (sn) {
+            node = (ngx_rbtree_node_t *)
+                       ((u_char *) sn - offsetof(ngx_rbtree_node_t, color));
+
+            node->key = hash;
+            sn->pins = 0;
+            ngx_memcpy(sn->session, ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+
+            ngx_queue_insert_head(&zctx->sh->queue, &sn->queue);
+            ngx_rbtree_insert(&zctx->sh->rbtree, node);
+        }
+
+    } else {
+        ngx_queue_remove(&sn->queue);
+        ngx_queue_insert_head(&zctx->sh->queue, &sn->queue);
+    }
+
+    if (sn && sn->pins < NGX_MAX_UINT32_VALUE >> 16) {
+        sn->pins++;
+
+    } else {
+        now = ngx_time();
+        full = (zctx->sh->full != now);
+        zctx->sh->full = now;
+        sn = NULL;
+    }
+
+    ngx_shmtx_unlock(&zctx->shpool->mutex);
+
+    if (sn == NULL) {
+
+        if (full) {
+            ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                          "no room in \"sandbox_zone %V\", work goes on "
+                          "without it; a larger zone holds more sessions",
+                          &slcf->main->zone.shm_zone->shm.name);
+        }
+
+        return NGX_OK;
+    }
+
+    ctx->node = sn;
+
+    pin = cln->data;
+    pin->node = sn;
+    pin->shpool = zctx->shpool;
+
+    cln->handler = ngx_http_sandbox_session_unpin;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_session_unpin(void *data)
+{
+    ngx_http_sandbox_pin_t  *pin = data;
+
+    ngx_shmtx_lock(&pin->shpool->mutex);
+    pin->node->pins--;
+    ngx_shmtx_unlock(&pin->shpool->mutex);
+}
+
+
+static ngx_http_sandbox_node_t *
+ngx_http_sandbox_session_lookup(ngx_http_sandbox_shctx_t *sh,
+    ngx_rbtree_key_t hash, u_char *session)
+{
+    ngx_int_t                 rc;
+    ngx_rbtree_node_t        *node, *sentinel;
+    ngx_http_sandbox_node_t  *sn;
+
+    node = sh->rbtree.root;
+    sentinel = sh->rbtree.sentinel;
+
+    while (node != sentinel) {
+
+        if (hash != node->key) {
+            node = (hash < node->key) ? node->left : node->right;
+            continue;
+        }
+
+        sn = (ngx_http_sandbox_node_t *) &node->color;
+
+        rc = ngx_memcmp(session, sn->session, SANDBOX_WIRE_SESSION_SIZE);
+
+        if (rc == 0) {
+            return sn;
+        }
+
+        node = (rc < 0) ? node->left : node->right;
+    }
+
+    return NULL;
+}
+
+
+static ngx_http_sandbox_node_t *
+ngx_http_sandbox_session_alloc(ngx_http_sandbox_zone_ctx_t *zctx)
+{
+    size_t              size;
+    ngx_rbtree_node_t  *node;
+
+    size = offsetof(ngx_rbtree_node_t, color)
+           + sizeof(ngx_http_sandbox_node_t);
+
+    do {
+        node = ngx_slab_alloc_locked(zctx->shpool, size);
+
+        if (node) {
+            return (ngx_http_sandbox_node_t *) &node->color;
+        }
+
+    } while (ngx_http_sandbox_session_evict(zctx) == NGX_OK);
+
+    return NULL;
+}
+
+
+/*
+ * The oldest session without open operations.  It is looked for among a few
+ * only: the lock is everybody's.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_session_evict(ngx_http_sandbox_zone_ctx_t *zctx)
+{
+    ngx_uint_t                n;
+    ngx_queue_t              *q;
+    ngx_rbtree_node_t        *node;
+    ngx_http_sandbox_node_t  *sn;
+
+    q = ngx_queue_last(&zctx->sh->queue);
+
+    for (n = 0; n < 64 && q != ngx_queue_sentinel(&zctx->sh->queue); n++) {
+
+        sn = ngx_queue_data(q, ngx_http_sandbox_node_t, queue);
+        q = ngx_queue_prev(q);
+
+        if (sn->pins) {
+            continue;
+        }
+
+        node = (ngx_rbtree_node_t *)
+                   ((u_char *) sn - offsetof(ngx_rbtree_node_t, color));
+
+        ngx_queue_remove(&sn->queue);
+        ngx_rbtree_delete(&zctx->sh->rbtree, node);
+        ngx_slab_free_locked(zctx->shpool, node);
+
+        return NGX_OK;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static void
+ngx_http_sandbox_rbtree_insert_value(ngx_rbtree_node_t *temp,
+    ngx_rbtree_node_t *node, ngx_rbtree_node_t *sentinel)
+{
+    ngx_rbtree_node_t        **p;
+    ngx_http_sandbox_node_t   *sn, *snt;
+
+    for ( ;; ) {
+
+        if (node->key < temp->key) {
+            p = &temp->left;
+
+        } else if (node->key > temp->key) {
+            p = &temp->right;
+
+        } else {
+            sn = (ngx_http_sandbox_node_t *) &node->color;
+            snt = (ngx_http_sandbox_node_t *) &temp->color;
+
+            p = (ngx_memcmp(sn->session, snt->session,
+                            SANDBOX_WIRE_SESSION_SIZE)
+                 < 0)
+                ? &temp->left : &temp->right;
+        }
+
+        if (*p == sentinel) {
+            break;
+        }
+
+        temp = *p;
+    }
+
+    *p = node;
+    node->parent = temp;
+    node->left = sentinel;
+    node->right = sentinel;
+    ngx_rbt_red(node);
+}
+
+
+void
+ngx_http_sandbox_slot_read(const ngx_http_sandbox_runner_t *runner,
+    ngx_http_sandbox_health_t *health)
+{
+    ngx_http_sandbox_slot_t      *slot;
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
+    zctx = runner->zone->shm_zone->data;
+    slot = runner->slot;
+
+    ngx_shmtx_lock(&zctx->shpool->mutex);
+
+    health->status = slot->status;
+    health->hard_caps = slot->hard_caps;
+
+    health->reason.len = slot->reason_len;
+    health->runtime.len = slot->runtime_len;
+    health->version.len = slot->version_len;
+
+    ngx_memcpy(health->reason_data, slot->reason, slot->reason_len);
+    ngx_memcpy(health->runtime_data, slot->runtime, slot->runtime_len);
+    ngx_memcpy(health->version_data, slot->version, slot->version_len);
+
+    ngx_shmtx_unlock(&zctx->shpool->mutex);
+
+    health->reason.data = health->reason_data;
+    health->runtime.data = health->runtime_data;
+    health->version.data = health->version_data;
+}
+
+
+void
+ngx_http_sandbox_slot_write(const ngx_http_sandbox_runner_t *runner,
+    const ngx_http_sandbox_health_t *health, ngx_uint_t full)
+{
+    ngx_http_sandbox_slot_t      *slot;
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
+    zctx = runner->zone->shm_zone->data;
+    slot = runner->slot;
+
+    ngx_shmtx_lock(&zctx->shpool->mutex);
+
+    slot->status = health->status;
+    slot->reason_len = ngx_http_sandbox_slot_copy(slot->reason,
+                                                  &health->reason,
+                                                  sizeof(slot->reason));
+
+    if (full) {
+        slot->hard_caps = health->hard_caps;
+        slot->runtime_len = ngx_http_sandbox_slot_copy(slot->runtime,
+                                                       &health->runtime,
+                                                       sizeof(slot->runtime));
+        slot->version_len = ngx_http_sandbox_slot_copy(slot->version,
+                                                       &health->version,
+                                                       sizeof(slot->version));
+    }
+
+    ngx_shmtx_unlock(&zctx->shpool->mutex);
+}
+
+
+static u_char
+ngx_http_sandbox_slot_copy(u_char *dst, const ngx_str_t *src, size_t max)
+{
+    size_t  len;
+
+    len = src->len;
+
+    if (len > max) {
+        len = sandbox_utf8_head(src->data, max);
+    }
+
+    if (len) {
+        ngx_memcpy(dst, src->data, len);
+    }
+
+    return (u_char) len;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_init_zone(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_http_sandbox_zone_ctx_t  *octx = data;
+
+    size_t                        len;
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
+    zctx = shm_zone->data;
+
+    if (octx) {
+        zctx->sh = octx->sh;
+        zctx->shpool = octx->shpool;
+
+    } else {
+        zctx->shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+
+        if (shm_zone->shm.exists) {
+            zctx->sh = zctx->shpool->data;
+        }
+    }
+
+    if (zctx->sh) {
+
+        if (zctx->sh->version != NGX_HTTP_SANDBOX_ZONE_VERSION
+            || zctx->sh->node_size != sizeof(ngx_http_sandbox_node_t))
+        {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "\"sandbox_zone %V\" has another layout, restart "
+                          "nginx", &shm_zone->shm.name);
+            return NGX_ERROR;
+        }
+
+        return ngx_http_sandbox_init_slots(shm_zone, zctx);
+    }
+
+    zctx->sh = ngx_slab_calloc(zctx->shpool, sizeof(ngx_http_sandbox_shctx_t));
+    if (zctx->sh == NULL) {
+        return NGX_ERROR;
+    }
+
+    zctx->sh->version = NGX_HTTP_SANDBOX_ZONE_VERSION;
+    zctx->sh->node_size = sizeof(ngx_http_sandbox_node_t);
+
+    ngx_rbtree_init(&zctx->sh->rbtree, &zctx->sh->sentinel,
+                    ngx_http_sandbox_rbtree_insert_value);
+
+    ngx_queue_init(&zctx->sh->queue);
+
+    len = sizeof(" in sandbox zone \"\"") + shm_zone->shm.name.len;
+
+    zctx->shpool->log_ctx = ngx_slab_alloc(zctx->shpool, len);
+    if (zctx->shpool->log_ctx == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_sprintf(zctx->shpool->log_ctx, " in sandbox zone \"%V\"%Z",
+                &shm_zone->shm.name);
+
+    zctx->shpool->log_nomem = 0;
+    zctx->shpool->data = zctx->sh;
+
+    return ngx_http_sandbox_init_slots(shm_zone, zctx);
+}
+
+
+/* runners keep their slot over a reload; those gone leave theirs unused */
+
+static ngx_int_t
+ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
+    ngx_http_sandbox_zone_ctx_t *zctx)
+{
+    ngx_uint_t                   i, n;
+    ngx_http_sandbox_slot_t     *slot;
+    ngx_http_sandbox_runner_t  **runner;
+
+    runner = zctx->main->runners.elts;
+
+    ngx_shmtx_lock(&zctx->shpool->mutex);
+
+    for (i = 0; i < zctx->main->runners.nelts; i++) {
+
+        for (n = 0; n < zctx->sh->nslots; n++) {
+            slot = &zctx->sh->slots[n];
+
+            if (slot->name_len == runner[i]->name.len
+                && ngx_memcmp(slot->name, runner[i]->name.data,
+                              slot->name_len)
+                   == 0
+                && ngx_memcmp(slot->key, runner[i]->key,
+                              SANDBOX_WIRE_KEY_SIZE)
+                   == 0)
+            {
+                break;
+            }
+        }
+
+        if (n == NGX_HTTP_SANDBOX_MAX_RUNNERS) {
+            ngx_shmtx_unlock(&zctx->shpool->mutex);
+
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "\"sandbox_zone %V\" has seen %ui runners since "
+                          "nginx was started, restart it", &shm_zone->shm.name,
+                          n);
+            return NGX_ERROR;
+        }
+
+        slot = &zctx->sh->slots[n];
+
+        if (n == zctx->sh->nslots) {
+            ngx_memzero(slot, sizeof(ngx_http_sandbox_slot_t));
+
+            slot->name_len = (u_char) runner[i]->name.len;
+            ngx_memcpy(slot->name, runner[i]->name.data, slot->name_len);
+            ngx_memcpy(slot->key, runner[i]->key, SANDBOX_WIRE_KEY_SIZE);
+
+            zctx->sh->nslots++;
+        }
+
+        runner[i]->slot = slot;
+    }
+
+    ngx_shmtx_unlock(&zctx->shpool->mutex);
+
+    return NGX_OK;
+}
+
+
+/* sandbox_zone NAME:SIZE [max=N] [per_tenant=N] [running=N] [queue=N] [idle=T] */
+
+char *
+ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_sandbox_main_conf_t *smcf = conf;
+
+    u_char                       *p;
+    ssize_t                       size;
+    ngx_str_t                    *value, name, s;
+    ngx_uint_t                    i;
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
+    if (smcf->zone.shm_zone) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    smcf->zone.running = 10;
+    smcf->zone.queue = 200;
+    smcf->zone.idle = 600 * 1000;
+
+    p = (u_char *) ngx_strchr(value[1].data, ':');
+
+    size = NGX_ERROR;
+    name = value[1];
+
+    if (p && p != name.data) {
+        name.len = p - name.data;
+
+        s.data = p + 1;
+        s.len = value[1].data + value[1].len - s.data;
+
+        size = ngx_parse_size(&s);
+    }
+
+    if (size == NGX_ERROR) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid zone \"%V\" in \"sandbox_zone\" "
+                           "directive, it must be NAME:SIZE, such as "
+                           "\"sandbox:1m\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    if (size < (ssize_t) (32 * ngx_pagesize)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "zone \"%V\" in \"sandbox_zone\" directive is too "
+                           "small, it must have at least %uzk; 1m holds about "
+                           "seven thousand sessions", &value[1],
+                           32 * ngx_pagesize / 1024);
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_http_sandbox_zone_option(cf, &smcf->zone, &value[i])
+            != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    zctx = ngx_pcalloc(cf->pool, sizeof(ngx_http_sandbox_zone_ctx_t));
+    if (zctx == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    zctx->main = smcf;
+
+    smcf->zone.shm_zone = ngx_shared_memory_add(cf, &name, size,
+                                                &ngx_http_sandbox_module);
+    if (smcf->zone.shm_zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    smcf->zone.shm_zone->init = ngx_http_sandbox_init_zone;
+    smcf->zone.shm_zone->data = zctx;
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_zone_option(ngx_conf_t *cf, ngx_http_sandbox_zone_t *zone,
+    ngx_str_t *value)
+{
+    ngx_int_t     n;
+    ngx_str_t     s;
+    ngx_uint_t    i;
+
+    static const struct {
+        ngx_str_t   name;
+        size_t      offset;
+        ngx_int_t   min;
+    } options[] = {
+        { ngx_string("max="), offsetof(ngx_http_sandbox_zone_t, max), 1 },
+        { ngx_string("per_tenant="),
+          offsetof(ngx_http_sandbox_zone_t, per_tenant), 1 },
+        { ngx_string("running="),
+          offsetof(ngx_http_sandbox_zone_t, running), 1 },
+        { ngx_string("queue="), offsetof(ngx_http_sandbox_zone_t, queue), 0 },
+        { ngx_null_string, 0, 0 }
+    };
+
+    if (value->len > 5 && ngx_strncmp(value->data, "idle=", 5) == 0) {
+
+        s.len = value->len - 5;
+        s.data = value->data + 5;
+
+        n = ngx_parse_time(&s, 0);
+
+        if (n == NGX_ERROR || n < 1000 || n > (ngx_int_t) 30 * 86400 * 1000) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid value \"%V\" in \"sandbox_zone\" "
+                               "directive, it must be a time from 1s to 30d, "
+                               "such as \"idle=10m\"", value);
+            return NGX_ERROR;
+        }
+
+        zone->idle = (ngx_msec_t) n;
+
+        return NGX_OK;
+    }
+
+    for (i = 0; options[i].name.len; i++) {
+
+        if (value->len < options[i].name.len
+            || ngx_strncmp(value->data, options[i].name.data,
+                           options[i].name.len)
+               != 0)
+        {
+            continue;
+        }
+
+        n = ngx_atoi(value->data + options[i].name.len,
+                     value->len - options[i].name.len);
+
+        if (n == NGX_ERROR || n < options[i].min || n > 100000) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid value \"%V\" in \"sandbox_zone\" "
+                               "directive, it must be a number from %i to "
+                               "100000", value, options[i].min);
+            return NGX_ERROR;
+        }
+
+        *(ngx_uint_t *) ((char *) zone + options[i].offset) = n;
+
+        return NGX_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "unknown parameter \"%V\" in \"sandbox_zone\" "
+                       "directive, there are \"max=\", \"per_tenant=\", "
+                       "\"running=\", \"queue=\" and \"idle=\"", value);
+
+    return NGX_ERROR;
+}

@@ -1,0 +1,451 @@
+/*
+ * The wire client: an nginx upstream that sends preamble, head and body, and
+ * eats frames until RESULT or ERROR.  Until then the client has seen nothing,
+ * so each way to fail has a status of its own.  Knows no JSON.
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+static ngx_int_t ngx_http_sandbox_create_request(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_reinit_request(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_process_header(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_filter_start(void *data);
+static ngx_int_t ngx_http_sandbox_filter(void *data, ssize_t bytes);
+static void ngx_http_sandbox_abort_request(ngx_http_request_t *r);
+static void ngx_http_sandbox_finalize_request(ngx_http_request_t *r,
+    ngx_int_t rc);
+static void ngx_http_sandbox_failed(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static void ngx_http_sandbox_report(ngx_http_request_t *r,
+    ngx_http_sandbox_status_e status, const char *reason);
+static ngx_int_t ngx_http_sandbox_get_peer(ngx_peer_connection_t *pc,
+    void *data);
+static void ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
+    ngx_uint_t state);
+
+
+/*
+ * Called with the reference to the request that the upstream will give back:
+ * from a body handler, or after r->main->count++.
+ */
+
+ngx_int_t
+ngx_http_sandbox_upstream_start(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_upstream_t          *u;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (ngx_http_upstream_create(r) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    u = r->upstream;
+
+    ngx_str_set(&u->schema, "sandbox://");
+    u->output.tag = (ngx_buf_tag_t) &ngx_http_sandbox_module;
+    u->conf = &slcf->upstream;
+    u->buffering = 0;
+
+    u->create_request = ngx_http_sandbox_create_request;
+    u->reinit_request = ngx_http_sandbox_reinit_request;
+    u->process_header = ngx_http_sandbox_process_header;
+    u->abort_request = ngx_http_sandbox_abort_request;
+    u->finalize_request = ngx_http_sandbox_finalize_request;
+
+    u->input_filter_init = ngx_http_sandbox_filter_start;
+    u->input_filter = ngx_http_sandbox_filter;
+    u->input_filter_ctx = r;
+
+    ngx_http_sandbox_frames_reset(ctx);
+    ctx->wire.attempts = 0;
+
+    ngx_http_upstream_init(r);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_create_request(ngx_http_request_t *r)
+{
+    ngx_buf_t                    *b;
+    ngx_chain_t                  *cl;
+    sandbox_preamble_t            preamble;
+    ngx_http_sandbox_ctx_t       *ctx;
+    ngx_http_sandbox_wire_t      *wire;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    wire = &ctx->wire;
+
+    ngx_memzero(&preamble, sizeof(sandbox_preamble_t));
+
+    preamble.version = SANDBOX_WIRE_VERSION;
+    preamble.operation = (uint8_t) wire->operation;
+    preamble.flags = (uint16_t) wire->flags;
+    preamble.head = (uint32_t) wire->head.len;
+    preamble.body = wire->body.len;
+    preamble.memory = (uint32_t) (slcf->caps.memory >> 20);
+    preamble.disk = (uint32_t) (slcf->caps.disk >> 20);
+    preamble.processes = (uint32_t) slcf->caps.processes;
+
+    ngx_memcpy(preamble.key, slcf->runner->key, SANDBOX_WIRE_KEY_SIZE);
+    ngx_memcpy(preamble.session, ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+    ngx_memcpy(preamble.tenant, ctx->digest, SANDBOX_WIRE_TENANT_SIZE);
+
+    b = ngx_create_temp_buf(r->pool,
+                            SANDBOX_WIRE_PREAMBLE_SIZE + wire->head.len);
+    cl = ngx_alloc_chain_link(r->pool);
+
+    if (b == NULL || cl == NULL) {
+        return NGX_ERROR;
+    }
+
+    sandbox_preamble_write(b->last, &preamble);
+    b->last += SANDBOX_WIRE_PREAMBLE_SIZE;
+    b->last = ngx_cpymem(b->last, wire->head.data, wire->head.len);
+
+    cl->buf = b;
+    cl->next = NULL;
+    r->upstream->request_bufs = cl;
+
+    if (wire->body.len) {
+
+        b = ngx_calloc_buf(r->pool);
+        cl->next = ngx_alloc_chain_link(r->pool);
+        cl = cl->next;
+
+        if (b == NULL || cl == NULL) {
+            return NGX_ERROR;
+        }
+
+        b->memory = 1;
+        b->start = wire->body.data;
+        b->pos = b->start;
+        b->last = b->start + wire->body.len;
+        b->end = b->last;
+
+        cl->buf = b;
+        cl->next = NULL;
+    }
+
+    b->flush = 1;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_reinit_request(ngx_http_request_t *r)
+{
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    ngx_http_sandbox_frames_reset(ctx);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_process_header(ngx_http_request_t *r)
+{
+    ngx_int_t                     rc;
+    ngx_buf_t                    *b;
+    ngx_uint_t                    known;
+    ngx_http_upstream_t          *u;
+    ngx_http_sandbox_ctx_t       *ctx;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    u = r->upstream;
+    b = &u->buffer;
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    known = ctx->wire.head_seen;
+
+    rc = ngx_http_sandbox_frames(r, ctx, b);
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (rc == NGX_DECLINED) {
+        return NGX_HTTP_UPSTREAM_INVALID_HEADER;
+    }
+
+    if (!known && ctx->wire.head_seen) {
+        ngx_http_sandbox_report(r, NGX_HTTP_SANDBOX_READY, "");
+    }
+
+    /* otherwise a full buffer would be a header that is too big */
+
+    b->pos = b->start;
+    b->last = b->start;
+
+    if (rc == NGX_AGAIN) {
+
+        /* nginx arms it once: without this it would limit the operation */
+
+        ngx_add_timer(u->peer.connection->read, u->conf->read_timeout);
+
+        return NGX_AGAIN;
+    }
+
+    rc = ctx->problem.status ? ngx_http_sandbox_render_problem(r, ctx)
+                             : ctx->wire.render(r, ctx);
+
+    if (rc != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    u->headers_in.status_n = ctx->answer_status;
+    u->headers_in.content_length_n = ctx->answer_size;
+    u->state->status = ctx->answer_status;
+
+    if (ngx_http_sandbox_set_headers(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    u->conf = &slcf->answering;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_filter_start(void *data)
+{
+    ngx_http_request_t  *r = data;
+
+    ngx_http_upstream_t     *u;
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    u = r->upstream;
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (ctx->answer) {
+
+        /* the upstream sends the last buffer itself */
+
+        ctx->answer->buf->last_buf = 0;
+        ctx->answer->buf->last_in_chain = 0;
+    }
+
+    u->out_bufs = ctx->answer;
+    u->length = 0;
+
+    return NGX_OK;
+}
+
+
+/* nothing comes after the last frame; a full buffer ends the reading */
+
+static ngx_int_t
+ngx_http_sandbox_filter(void *data, ssize_t bytes)
+{
+    ngx_http_request_t  *r = data;
+
+    r->upstream->buffer.last = r->upstream->buffer.end;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_abort_request(ngx_http_request_t *r)
+{
+    ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "abort sandbox request");
+}
+
+
+static void
+ngx_http_sandbox_finalize_request(ngx_http_request_t *r, ngx_int_t rc)
+{
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "finalize sandbox request: %i", rc);
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (ctx == NULL || ctx->own) {
+        return;
+    }
+
+    /* the rest is about the client, or no memory */
+
+    if (rc == NGX_HTTP_BAD_GATEWAY || rc == NGX_HTTP_GATEWAY_TIME_OUT) {
+        ngx_http_sandbox_failed(r, ctx);
+    }
+}
+
+
+/* what nginx sends as an error of its own now becomes this */
+
+static void
+ngx_http_sandbox_failed(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_sandbox_wire_t  *wire;
+
+    wire = &ctx->wire;
+    ctx->answer = NULL;
+
+    if (wire->bad) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_GATEWAY, "bad_upstream",
+                                "The runner's answer could not be "
+                                "understood.");
+        return;
+    }
+
+    if (!wire->connected) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                "runner_unreachable",
+                                "The runner of the sandboxes does not answer; "
+                                "nothing was started.");
+        ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
+        return;
+    }
+
+    if (wire->head_seen && wire->operation == SANDBOX_OPERATION_COMMAND) {
+
+        ngx_memzero(&ctx->problem, sizeof(ngx_http_sandbox_problem_t));
+        wire->lost = 1;
+
+        if (ngx_http_sandbox_render_command(r, ctx) == NGX_OK) {
+            return;
+        }
+
+        ctx->answer = NULL;
+    }
+
+    if (wire->head_seen || wire->timedout) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                "runner_lost",
+                                "The runner of the sandboxes stopped "
+                                "answering; what was asked for may still "
+                                "happen.");
+
+    } else {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                "runner_unreachable",
+                                "The runner of the sandboxes closed the "
+                                "connection; nothing was started.");
+    }
+
+    ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
+}
+
+
+static void
+ngx_http_sandbox_report(ngx_http_request_t *r,
+    ngx_http_sandbox_status_e status, const char *reason)
+{
+    ngx_http_sandbox_health_t     health;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    ngx_http_sandbox_slot_read(slcf->runner, &health);
+
+    if (health.status == status) {
+        return;
+    }
+
+    health.status = status;
+    health.reason.data = (u_char *) reason;
+    health.reason.len = ngx_strlen(reason);
+
+    ngx_http_sandbox_slot_write(slcf->runner, &health, 0);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_upstream_init_peer(ngx_http_request_t *r,
+    ngx_http_upstream_srv_conf_t *us)
+{
+    ngx_http_upstream_t           *u;
+    ngx_http_sandbox_ctx_t        *ctx;
+    ngx_http_sandbox_loc_conf_t   *slcf;
+    ngx_http_upstream_srv_conf_t  *origin;
+
+    u = r->upstream;
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    origin = slcf->runner->origin;
+
+    if (origin->peer.init(r, origin) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->wire.peer = u->peer.data;
+    ctx->wire.get = u->peer.get;
+    ctx->wire.free = u->peer.free;
+
+    u->peer.data = ctx;
+    u->peer.get = ngx_http_sandbox_get_peer;
+    u->peer.free = ngx_http_sandbox_free_peer;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_get_peer(ngx_peer_connection_t *pc, void *data)
+{
+    ngx_http_sandbox_ctx_t *ctx = data;
+
+    ctx->wire.attempts++;
+
+    return ctx->wire.get(pc, ctx->wire.peer);
+}
+
+
+/*
+ * nginx can't tell by itself what may be sent again: whatever ended before
+ * HEAD or ERROR was not started, unless time ran out.  Such is the protocol,
+ * so also a body that came to its end may be repeated.
+ */
+
+static void
+ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
+    ngx_uint_t state)
+{
+    ngx_http_sandbox_ctx_t *ctx = data;
+
+    ngx_uint_t                safe;
+    ngx_connection_t         *c;
+    ngx_http_sandbox_wire_t  *wire;
+
+    wire = &ctx->wire;
+    c = pc->connection;
+
+    /* a single peer has no tries left after this */
+
+    wire->free(pc, wire->peer, state);
+
+    if (!(state & NGX_PEER_FAILED)) {
+        return;
+    }
+
+    wire->connected = (c != NULL && (c->sent || c->read->timedout));
+    wire->timedout = (c != NULL && (c->read->timedout || c->write->timedout));
+
+    safe = !wire->head_seen && !wire->done && !wire->bad && !wire->timedout;
+
+    if (!wire->connected) {
+        ngx_http_sandbox_report(ctx->request, NGX_HTTP_SANDBOX_UNREACHABLE,
+                                "the runner's socket can't be connected to");
+    }
+
+    pc->tries = (safe && wire->attempts < 2) ? 1 : 0;
+}

@@ -1,0 +1,270 @@
+/*
+ * The $sandbox_* variables.  Who asks for the user or tenant early, in any
+ * phase, has the token verified then; what there is not is "-".
+ */
+
+#include "ngx_http_sandbox.h"
+
+
+enum {
+    NGX_HTTP_SANDBOX_VAR_OPERATION = 0,
+    NGX_HTTP_SANDBOX_VAR_CONVERSATION,
+    NGX_HTTP_SANDBOX_VAR_ID,
+    NGX_HTTP_SANDBOX_VAR_COMMAND_ID,
+    NGX_HTTP_SANDBOX_VAR_OUTCOME,
+    NGX_HTTP_SANDBOX_VAR_USER,
+    NGX_HTTP_SANDBOX_VAR_TENANT
+};
+
+
+static ngx_int_t ngx_http_sandbox_status_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_sandbox_text_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_sandbox_number_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static void ngx_http_sandbox_principal_text(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, uintptr_t data, ngx_str_t *text);
+static void ngx_http_sandbox_variable_set(ngx_http_variable_value_t *v,
+    ngx_str_t *text);
+
+
+static ngx_http_variable_t  ngx_http_sandbox_vars[] = {
+
+    { ngx_string("sandbox_status"), NULL, ngx_http_sandbox_status_variable,
+      0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_operation"), NULL, ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_OPERATION, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_conversation"), NULL,
+      ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_CONVERSATION, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_user"), NULL, ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_USER, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_tenant"), NULL, ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_TENANT, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_id"), NULL, ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_ID, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_command_id"), NULL, ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_COMMAND_ID, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_outcome"), NULL, ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_OUTCOME, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_exit_code"), NULL, ngx_http_sandbox_number_variable,
+      SANDBOX_TAG_EXIT_CODE, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_cpu_ms"), NULL, ngx_http_sandbox_number_variable,
+      SANDBOX_TAG_CPU_US, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_memory_peak"), NULL,
+      ngx_http_sandbox_number_variable,
+      SANDBOX_TAG_MEMORY_PEAK, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_queued_ms"), NULL, ngx_http_sandbox_number_variable,
+      SANDBOX_TAG_QUEUED_US, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+      ngx_http_null_variable
+};
+
+
+/* the word that health has for this location */
+
+static ngx_int_t
+ngx_http_sandbox_status_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_str_t                     text;
+    const char                   *name;
+    ngx_http_sandbox_health_t     health;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (!slcf->serves) {
+        ngx_str_null(&text);
+        ngx_http_sandbox_variable_set(v, &text);
+        return NGX_OK;
+    }
+
+    ngx_http_sandbox_health_get(slcf, &health);
+
+    name = ngx_http_sandbox_status_name(health.status);
+
+    text.data = (u_char *) name;
+    text.len = ngx_strlen(name);
+
+    ngx_http_sandbox_variable_set(v, &text);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_text_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_str_t                     text;
+    ngx_http_sandbox_ctx_t       *ctx;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    ngx_str_null(&text);
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (!slcf->serves) {
+        ngx_http_sandbox_variable_set(v, &text);
+        return NGX_OK;
+    }
+
+    ctx = ngx_http_sandbox_get_ctx(r);
+    if (ctx == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_http_sandbox_route(r, ctx);
+
+    switch (data) {
+
+    case NGX_HTTP_SANDBOX_VAR_OPERATION:
+        if (ctx->route) {
+            text = ctx->route->operation;
+        }
+        break;
+
+    case NGX_HTTP_SANDBOX_VAR_CONVERSATION:
+        text = ctx->conversation;
+        break;
+
+    case NGX_HTTP_SANDBOX_VAR_ID:
+        text = ctx->wire.result.sandbox_id;
+        break;
+
+    case NGX_HTTP_SANDBOX_VAR_COMMAND_ID:
+        text = ctx->wire.result.command_id.len ? ctx->wire.result.command_id
+                                               : ctx->command_id;
+        break;
+
+    case NGX_HTTP_SANDBOX_VAR_OUTCOME:
+        text = ctx->outcome;
+        break;
+
+    default:
+        ngx_http_sandbox_principal_text(r, ctx, data, &text);
+    }
+
+    ngx_http_sandbox_variable_set(v, &text);
+
+    return NGX_OK;
+}
+
+
+/* without a tenant claim a user is a tenant of one */
+
+static void
+ngx_http_sandbox_principal_text(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, uintptr_t data, ngx_str_t *text)
+{
+    ngx_http_sandbox_problem_t    problem;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (slcf->disabled || (ctx->route && ctx->route->public)) {
+        return;
+    }
+
+    /* asking is no refusal, and it may be asked after another one */
+
+    problem = ctx->problem;
+
+    if (ngx_http_sandbox_identity(r, ctx) == NGX_OK) {
+        *text = (data == NGX_HTTP_SANDBOX_VAR_TENANT && ctx->tenant.len)
+                ? ctx->tenant : ctx->user;
+    }
+
+    ctx->problem = problem;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_number_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char                     *p;
+    uint64_t                    value;
+    ngx_str_t                   text;
+    ngx_http_sandbox_ctx_t     *ctx;
+    ngx_http_sandbox_result_t  *result;
+
+    ngx_str_null(&text);
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (ctx == NULL || !ctx->wire.done || !ctx->wire.result.seen[data]) {
+        ngx_http_sandbox_variable_set(v, &text);
+        return NGX_OK;
+    }
+
+    result = &ctx->wire.result;
+    value = result->number[data];
+
+    if (data == SANDBOX_TAG_CPU_US || data == SANDBOX_TAG_QUEUED_US) {
+        value = (value + 500) / 1000;
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    text.data = p;
+    text.len = ngx_sprintf(p, "%uL", value) - p;
+
+    ngx_http_sandbox_variable_set(v, &text);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_variable_set(ngx_http_variable_value_t *v, ngx_str_t *text)
+{
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+    v->escape = 0;
+
+    if (text->len) {
+        v->data = text->data;
+        v->len = text->len;
+
+    } else {
+        v->data = (u_char *) "-";
+        v->len = 1;
+    }
+}
+
+
+ngx_int_t
+ngx_http_sandbox_add_variables(ngx_conf_t *cf)
+{
+    ngx_http_variable_t  *var, *v;
+
+    for (v = ngx_http_sandbox_vars; v->name.len; v++) {
+        var = ngx_http_add_variable(cf, &v->name, v->flags);
+        if (var == NULL) {
+            return NGX_ERROR;
+        }
+
+        var->get_handler = v->get_handler;
+        var->data = v->data;
+    }
+
+    return NGX_OK;
+}
