@@ -1,0 +1,270 @@
+/*
+ * The OCI configuration: what a sandbox may see, hold and use.
+ * Pure: numbers in, JSON out; knows no host paths.
+ */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bundle.h"
+#include "overlay.h"
+#include "seccomp.h"
+
+
+static json_t *runner_bundle_process(const runner_bundle_t *bundle);
+static json_t *runner_bundle_env(const runner_bundle_t *bundle);
+static json_t *runner_bundle_mounts(void);
+static json_t *runner_bundle_linux(const runner_bundle_t *bundle);
+static json_t *runner_bundle_resources(const runner_bundle_t *bundle);
+static json_t *runner_bundle_strings(const char **list);
+
+
+json_t *
+runner_bundle(const runner_bundle_t *bundle)
+{
+    return json_pack("{s:s, s:o, s:{s:s, s:b}, s:s, s:o, s:o}",
+                     "ociVersion", "1.0.2",
+                     "process", runner_bundle_process(bundle),
+                     "root", "path", "r", "readonly", 0,
+                     "hostname", "sandbox",
+                     "mounts", runner_bundle_mounts(),
+                     "linux", runner_bundle_linux(bundle));
+}
+
+
+/*
+ * The agent changes to the user's id and ends the user's processes, no more;
+ * what it starts gets no capability at all.
+ */
+
+static json_t *
+runner_bundle_process(const runner_bundle_t *bundle)
+{
+    unsigned     i;
+    json_t      *process, *caps;
+
+    static const char  *names[] = {
+        "CAP_SETUID", "CAP_SETGID", "CAP_KILL", NULL
+    };
+    static const char  *sets[] = { "bounding", "effective", "permitted" };
+
+    caps = json_object();
+
+    for (i = 0; i < 3; i++) {
+        if (json_object_set_new(caps, sets[i], runner_bundle_strings(names))) {
+            json_decref(caps);
+            return NULL;
+        }
+    }
+
+    process = json_pack("{s:b, s:{s:i, s:i}, s:[s], s:o, s:s, s:o, s:b,"
+                        " s:[{s:s, s:I, s:I}, {s:s, s:i, s:i}]}",
+                        "terminal", 0,
+                        "user", "uid", 0, "gid", 0,
+                        "args", RUNNER_AGENT_PATH,
+                        "env", runner_bundle_env(bundle),
+                        "cwd", "/",
+                        "capabilities", caps,
+                        "noNewPrivileges", 1,
+                        "rlimits",
+                        "type", "RLIMIT_NOFILE",
+                        "soft", (json_int_t) bundle->descriptors,
+                        "hard", (json_int_t) bundle->descriptors,
+                        "type", "RLIMIT_CORE", "soft", 0, "hard", 0);
+
+    return process;
+}
+
+
+static json_t *
+runner_bundle_env(const runner_bundle_t *bundle)
+{
+    char         line[1024];
+    size_t       length;
+    json_t      *env;
+    unsigned     n;
+    const char  *p, *end;
+
+    env = json_array();
+
+    for (p = bundle->env, n = 0; *p && n < RUNNER_BUNDLE_ENV; p = end, n++) {
+        end = strchr(p, '\n');
+        length = end ? (size_t) (end - p) : strlen(p);
+        end = end ? end + 1 : p + length;
+
+        if (length == 0 || length >= sizeof(line) || *p == '#'
+            || memchr(p, '=', length) == NULL)
+        {
+            continue;
+        }
+
+        memcpy(line, p, length);
+        line[length] = '\0';
+
+        if (json_array_append_new(env, json_string(line)) == -1) {
+            json_decref(env);
+            return NULL;
+        }
+    }
+
+    /*
+     * As many threads as the sandbox has processors; and no network, so uv
+     * must not wait for one.
+     */
+
+    snprintf(line, sizeof(line), "OPENBLAS_NUM_THREADS=%u", bundle->cpus);
+    json_array_append_new(env, json_string(line));
+
+    snprintf(line, sizeof(line), "OMP_NUM_THREADS=%u", bundle->cpus);
+    json_array_append_new(env, json_string(line));
+
+    json_array_append_new(env, json_string("UV_OFFLINE=1"));
+
+    return env;
+}
+
+
+static json_t *
+runner_bundle_mounts(void)
+{
+    size_t    i;
+    json_t   *mounts;
+
+    static const struct {
+        const char  *destination;
+        const char  *type;
+        const char  *options[8];
+    } list[] = {
+        { "/proc", "proc", { "nosuid", "noexec", "nodev", NULL } },
+        { "/dev", "tmpfs",
+          { "nosuid", "noexec", "mode=755", "size=64k", NULL } },
+        { "/dev/pts", "devpts",
+          { "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620",
+            NULL } },
+        { "/dev/shm", "tmpfs",
+          { "nosuid", "nodev", "mode=1777", "size=64m", NULL } },
+        { "/tmp", "tmpfs",
+          { "nosuid", "nodev", "mode=1777", "size=256m", NULL } }
+    };
+
+    mounts = json_array();
+
+    for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+
+        if (json_array_append_new(mounts,
+                json_pack("{s:s, s:s, s:s, s:o}",
+                          "destination", list[i].destination,
+                          "type", list[i].type,
+                          "source", list[i].type,
+                          "options",
+                          runner_bundle_strings((const char **)
+                                                list[i].options))) == -1)
+        {
+            json_decref(mounts);
+            return NULL;
+        }
+    }
+
+    return mounts;
+}
+
+
+static json_t *
+runner_bundle_linux(const runner_bundle_t *bundle)
+{
+    size_t    i;
+    json_t   *namespaces, *map, *linux_, *resources;
+
+    static const char  *types[] = {
+        "user", "pid", "mount", "ipc", "uts", "cgroup", "network"
+    };
+    static const char  *masked[] = {
+        "/proc/acpi", "/proc/asound", "/proc/bus", "/proc/config.gz",
+        "/proc/diskstats", "/proc/interrupts", "/proc/kallsyms",
+        "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg",
+        "/proc/latency_stats", "/proc/partitions", "/proc/sched_debug",
+        "/proc/scsi", "/proc/softirqs", "/proc/sysrq-trigger",
+        "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
+        "/proc/zoneinfo", NULL
+    };
+    static const char  *readonly[] = {
+        "/proc/fs", "/proc/irq", "/proc/sys", NULL
+    };
+
+    namespaces = json_array();
+
+    for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        if (json_array_append_new(namespaces,
+                                  json_pack("{s:s}", "type", types[i])) == -1)
+        {
+            json_decref(namespaces);
+            return NULL;
+        }
+    }
+
+    map = json_pack("[{s:i, s:I, s:i}]", "containerID", 0,
+                    "hostID", (json_int_t) bundle->ids, "size", 65536);
+
+    linux_ = json_pack("{s:o, s:O, s:o, s:s, s:o, s:o, s:o}",
+                       "namespaces", namespaces,
+                       "uidMappings", map,
+                       "gidMappings", map,
+                       "cgroupsPath", bundle->cgroup,
+                       "maskedPaths", runner_bundle_strings(masked),
+                       "readonlyPaths", runner_bundle_strings(readonly),
+                       "seccomp", runner_seccomp());
+
+    if (linux_ == NULL || !bundle->limits) {
+        return linux_;
+    }
+
+    resources = runner_bundle_resources(bundle);
+
+    if (json_object_set_new(linux_, "resources", resources) == -1) {
+        json_decref(linux_);
+        return NULL;
+    }
+
+    return linux_;
+}
+
+
+static json_t *
+runner_bundle_resources(const runner_bundle_t *bundle)
+{
+    json_t      *memory;
+    json_int_t   bytes;
+
+    bytes = (json_int_t) bundle->memory << 20;
+
+    memory = bundle->swap
+             ? json_pack("{s:I, s:I}", "limit", bytes, "swap", bytes)
+             : json_pack("{s:I, s:i}", "limit", bytes, "swappiness", 0);
+
+    return json_pack("{s:o, s:{s:I}, s:{s:I, s:I}}",
+                     "memory", memory,
+                     "pids", "limit", (json_int_t) bundle->processes,
+                     "cpu", "quota", (json_int_t) bundle->cpus * 100000,
+                     "period", (json_int_t) 100000);
+}
+
+
+/* a list that ends with NULL */
+
+static json_t *
+runner_bundle_strings(const char **list)
+{
+    size_t   i;
+    json_t  *array;
+
+    array = json_array();
+
+    for (i = 0; list[i] != NULL; i++) {
+        if (json_array_append_new(array, json_string(list[i])) == -1) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+
+    return array;
+}

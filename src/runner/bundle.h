@@ -1,0 +1,35 @@
+/*
+ * The OCI configuration of one sandbox.
+ */
+
+#ifndef RUNNER_BUNDLE_H
+#define RUNNER_BUNDLE_H
+
+#include <stdint.h>
+#include <jansson.h>
+
+
+#define RUNNER_BUNDLE_ENV  64                    /* variables at most */
+
+
+typedef struct {
+    uint32_t     ids;                            /* first host id */
+    uint32_t     memory;                         /* MiB */
+    uint32_t     processes;
+    unsigned     cpus;
+    int          swap;                           /* swap can be limited */
+    int          limits;                         /* the runtime sets them */
+    uint64_t     descriptors;                    /* RLIMIT_NOFILE */
+    const char  *cgroup;                         /* path of the group */
+    const char  *env;                            /* NAME=VALUE lines */
+} runner_bundle_t;
+
+
+/*
+ * The whole config.json: the caller's, NULL without memory.  Paths in it are
+ * those inside, and "r" for the root beside it.
+ */
+json_t *runner_bundle(const runner_bundle_t *bundle);
+
+
+#endif /* RUNNER_BUNDLE_H */

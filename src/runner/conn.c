@@ -1,0 +1,761 @@
+/*
+ * The live path's first half: accept, peek at the preamble, check who asks.
+ * Nothing is consumed before it is known where the request belongs, so an
+ * agent reads the same bytes as if nginx had connected to it.
+ *
+ * Knows no sandboxes but as the place where a connection waits.
+ */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "conn.h"
+#include "file.h"
+#include "operation.h"
+#include "sandbox.h"
+
+
+#define RUNNER_BACKLOG       4096
+#define RUNNER_ACCEPT_TURN   256                 /* connections a turn */
+#define RUNNER_ACCEPT_PAUSE  100                 /* ms without descriptors */
+
+
+static int runner_server_bind(runner_t *runner, runner_error_t *err);
+static int runner_server_passed(runner_t *runner, runner_error_t *err);
+static void runner_server_accept(runner_event_t *event, uint32_t events);
+static void runner_server_resume(void *data);
+
+static runner_conn_t *runner_conn_create(runner_t *runner, int fd);
+static void runner_conn_event(runner_event_t *event, uint32_t events);
+static void runner_conn_timer(void *data);
+static int runner_conn_watch(runner_conn_t *conn);
+static void runner_conn_peek(runner_conn_t *conn);
+static void runner_conn_check(runner_conn_t *conn, const uint8_t *p);
+static int runner_conn_peer(runner_conn_t *conn);
+static void runner_conn_unauthorized(runner_conn_t *conn, const char *why);
+static void runner_conn_waited(runner_conn_t *conn);
+static void runner_conn_linger(runner_conn_t *conn);
+
+
+static runner_log_limit_t  runner_conn_log;
+
+
+int
+runner_server_open(runner_t *runner, runner_error_t *err)
+{
+    int  rc;
+
+    rc = runner->options->listen_fd != -1 ? runner_server_passed(runner, err)
+                                          : runner_server_bind(runner, err);
+    if (rc == -1) {
+        return -1;
+    }
+
+    runner->listener.handler = runner_server_accept;
+    runner->listener.data = runner;
+    runner->accept_timer.handler = runner_server_resume;
+    runner->accept_timer.data = runner;
+
+    if (runner_event_add(&runner->loop, &runner->listener, EPOLLIN) == -1) {
+        return runner_error(err, "internal", errno, "epoll");
+    }
+
+    runner->accepting = 1;
+
+    return 0;
+}
+
+
+static int
+runner_server_passed(runner_t *runner, runner_error_t *err)
+{
+    int        fd, type, listening;
+    socklen_t  size;
+
+    fd = runner->options->listen_fd;
+    type = 0;
+    listening = 0;
+
+    size = sizeof(type);
+    (void) getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size);
+
+    size = sizeof(listening);
+    (void) getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size);
+
+    if (type != SOCK_STREAM || !listening
+        || fcntl(fd, F_SETFD, FD_CLOEXEC) == -1
+        || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == -1)
+    {
+        return runner_error(err, "bad_option", 0, "descriptor %d is not a "
+                            "listening stream socket", fd);
+    }
+
+    /* systemd's default is 4096 as well; a full backlog refuses at once */
+
+    (void) listen(fd, RUNNER_BACKLOG);
+
+    runner->listener.fd = fd;
+
+    return 0;
+}
+
+
+static int
+runner_server_bind(runner_t *runner, runner_error_t *err)
+{
+    int                 fd;
+    const char         *path;
+    struct stat         st;
+    struct sockaddr_un  address;
+
+    path = runner->options->socket;
+
+    memset(&address, 0, sizeof(address));
+    address.sun_family = AF_UNIX;
+
+    if (strlen(path) >= sizeof(address.sun_path)) {
+        return runner_error(err, "bad_option", 0, "--socket \"%s\" is longer "
+                            "than %zu bytes", path,
+                            sizeof(address.sun_path) - 1);
+    }
+
+    strcpy(address.sun_path, path);
+
+    if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
+        return runner_error(err, "bad_option", 0, "--socket \"%s\" is there "
+                            "and is not a socket", path);
+    }
+
+    fd = socket(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
+    if (fd == -1) {
+        return runner_error(err, "internal", errno, "socket");
+    }
+
+    if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0) {
+        close(fd);
+        return runner_error(err, "bad_option", 0, "another process listens on "
+                            "\"%s\"", path);
+    }
+
+    close(fd);
+    (void) unlink(path);
+
+    fd = socket(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
+
+    /* closed from its first moment, then opened for the group */
+
+    if (fd == -1
+        || fchmod(fd, 0600) == -1
+        || bind(fd, (struct sockaddr *) &address, sizeof(address)) == -1
+        || (runner->options->group != (gid_t) -1
+            && (chown(path, 0, runner->options->group) == -1
+                || chmod(path, 0660) == -1))
+        || listen(fd, RUNNER_BACKLOG) == -1)
+    {
+        runner_error(err, "bad_option", errno, "can't listen on \"%s\"", path);
+
+        if (fd != -1) {
+            close(fd);
+        }
+
+        return -1;
+    }
+
+    runner->listener.fd = fd;
+    runner->listening = 1;
+
+    return 0;
+}
+
+
+void
+runner_server_close(runner_t *runner)
+{
+    if (runner->listener.fd == -1) {
+        return;
+    }
+
+    runner_timer_stop(&runner->loop, &runner->accept_timer);
+    runner_event_remove(&runner->loop, &runner->listener);
+
+    if (runner->listening) {
+        (void) unlink(runner->options->socket);
+    }
+
+    close(runner->listener.fd);
+    runner->listener.fd = -1;
+    runner->accepting = 0;
+}
+
+
+static void
+runner_server_accept(runner_event_t *event, uint32_t events)
+{
+    int             fd;
+    runner_t       *runner;
+    unsigned        n;
+    runner_conn_t  *conn;
+
+    runner = event->data;
+
+    for (n = 0; n < RUNNER_ACCEPT_TURN; n++) {
+
+        if (runner->conns >= runner->max_conns) {
+            fd = -1;
+            errno = EMFILE;
+
+        } else {
+            fd = accept4(event->fd, NULL, NULL, SOCK_NONBLOCK|SOCK_CLOEXEC);
+        }
+
+        if (fd == -1) {
+            if (errno == EINTR || errno == ECONNABORTED) {
+                continue;
+            }
+
+            if (errno == EAGAIN) {
+                return;
+            }
+
+            if (runner_log_allowed(&runner_conn_log)) {
+                runner_log(RUNNER_LOG_ERROR, "no descriptor for a connection "
+                           "(%u are open): raise LimitNOFILE", runner->conns);
+            }
+
+            (void) runner_event_change(&runner->loop, event, 0);
+            (void) runner_timer_start(&runner->loop, &runner->accept_timer,
+                                      RUNNER_ACCEPT_PAUSE);
+            return;
+        }
+
+        conn = runner_conn_create(runner, fd);
+
+        if (conn != NULL) {
+            runner_conn_peek(conn);
+        }
+    }
+}
+
+
+static void
+runner_server_resume(void *data)
+{
+    runner_t  *runner;
+
+    runner = data;
+
+    (void) runner_event_change(&runner->loop, &runner->listener, EPOLLIN);
+}
+
+
+/* owns fd, also when it fails */
+
+static runner_conn_t *
+runner_conn_create(runner_t *runner, int fd)
+{
+    runner_conn_t  *conn;
+
+    conn = calloc(1, sizeof(*conn));
+
+    if (conn == NULL) {
+        close(fd);
+        return NULL;
+    }
+
+    conn->runner = runner;
+    conn->event.fd = fd;
+    conn->event.data = conn;
+    conn->timer.handler = runner_conn_timer;
+    conn->timer.data = conn;
+    conn->memfd = -1;
+
+    runner->conns++;
+
+    return conn;
+}
+
+
+runner_conn_t *
+runner_conn_returned(runner_t *runner, int fd, int memfd)
+{
+    uint8_t         p[SANDBOX_WIRE_PREAMBLE_SIZE];
+    runner_conn_t  *conn;
+
+    conn = runner_conn_create(runner, fd);
+
+    if (conn == NULL) {
+        close(memfd);
+        return NULL;
+    }
+
+    conn->memfd = memfd;
+
+    if (pread(memfd, p, sizeof(p), 0) != sizeof(p)
+        || sandbox_preamble_read(p, &conn->preamble) != SANDBOX_OK
+        || conn->preamble.operation < SANDBOX_OPERATION_COMMAND)
+    {
+        runner_conn_close(conn);
+        return NULL;
+    }
+
+    return conn;
+}
+
+
+static int
+runner_conn_watch(runner_conn_t *conn)
+{
+    /*
+     * Edge-triggered: a preamble that has come in part stays readable, and
+     * each further piece is a new edge.
+     */
+
+    if (conn->event.handler != NULL) {
+        return 0;
+    }
+
+    conn->event.handler = runner_conn_event;
+
+    if (runner_event_add(&conn->runner->loop, &conn->event,
+                         EPOLLIN|EPOLLRDHUP|EPOLLET) == -1)
+    {
+        conn->event.handler = NULL;
+        return -1;
+    }
+
+    return 0;
+}
+
+
+static void
+runner_conn_event(runner_event_t *event, uint32_t events)
+{
+    runner_conn_t  *conn;
+
+    conn = event->data;
+
+    switch (conn->state) {
+
+    case RUNNER_CONN_PREAMBLE:
+        runner_conn_peek(conn);
+        break;
+
+    case RUNNER_CONN_HEAD:
+        runner_operation_read(conn);
+        break;
+
+    case RUNNER_CONN_WAITING:
+        if (events & (EPOLLRDHUP|EPOLLHUP|EPOLLERR)) {
+            runner_conn_close(conn);
+        }
+
+        return;
+
+    case RUNNER_CONN_LINGER:
+        runner_conn_linger(conn);
+        return;
+
+    default: /* RUNNER_CONN_SENT is not watched */
+        return;
+    }
+
+    /* hung up in the middle: there will be no further edge */
+
+    if ((events & (EPOLLRDHUP|EPOLLHUP|EPOLLERR))
+        && event->handler != NULL
+        && (conn->state == RUNNER_CONN_PREAMBLE
+            || conn->state == RUNNER_CONN_HEAD))
+    {
+        runner_conn_close(conn);
+    }
+}
+
+
+static void
+runner_conn_timer(void *data)
+{
+    runner_conn_t  *conn;
+
+    conn = data;
+
+    switch (conn->state) {
+
+    case RUNNER_CONN_PREAMBLE:
+    case RUNNER_CONN_HEAD:
+        runner_conn_refuse(conn, "slow_request", "the request did not come "
+                           "in time", 0);
+        return;
+
+    case RUNNER_CONN_WAITING:
+        runner_conn_waited(conn);
+        return;
+
+    default:
+        runner_conn_close(conn);
+        return;
+    }
+}
+
+
+/* the whole hot path, up to runner_sandbox_route() */
+
+static void
+runner_conn_peek(runner_conn_t *conn)
+{
+    ssize_t  n;
+    uint8_t  p[SANDBOX_WIRE_PREAMBLE_SIZE];
+
+    do {
+        n = recv(conn->event.fd, p, sizeof(p), MSG_PEEK|MSG_DONTWAIT);
+    } while (n == -1 && errno == EINTR);
+
+    if (n == sizeof(p)) {
+        runner_timer_stop(&conn->runner->loop, &conn->timer);
+        runner_conn_check(conn, p);
+        return;
+    }
+
+    if (n == 0 || (n == -1 && errno != EAGAIN)) {
+        runner_conn_close(conn);
+        return;
+    }
+
+    if (conn->event.handler != NULL) {
+        return;
+    }
+
+    if (runner_conn_watch(conn) == -1
+        || runner_timer_start(&conn->runner->loop, &conn->timer,
+                              SANDBOX_WIRE_PREAMBLE_WAIT) == -1)
+    {
+        runner_conn_close(conn);
+    }
+}
+
+
+static void
+runner_conn_check(runner_conn_t *conn, const uint8_t *p)
+{
+    runner_t            *runner;
+    sandbox_preamble_t  *preamble;
+
+    runner = conn->runner;
+    preamble = &conn->preamble;
+
+    if (runner_conn_peer(conn) == -1) {
+        runner_conn_unauthorized(conn, "user");
+        return;
+    }
+
+    if (memcmp(p, SANDBOX_WIRE_MAGIC, SANDBOX_WIRE_MAGIC_SIZE) != 0) {
+        runner_conn_refuse(conn, "bad_request", "this is not the sandbox wire "
+                           "protocol", 0);
+        return;
+    }
+
+    if (!sandbox_equal(p + 32, runner->options->key, SANDBOX_WIRE_KEY_SIZE)) {
+        runner_conn_unauthorized(conn, "key");
+        return;
+    }
+
+    if (p[7] < SANDBOX_WIRE_VERSION_MIN || p[7] > SANDBOX_WIRE_VERSION) {
+        runner_conn_refuse(conn, "version_mismatch", "the runner does not "
+                           "speak this version of the wire protocol", 0);
+        return;
+    }
+
+    if (sandbox_preamble_read(p, preamble) != SANDBOX_OK
+        || preamble->egress != 0)
+    {
+        runner_conn_refuse(conn, "bad_request", "the preamble is malformed",
+                           0);
+        return;
+    }
+
+    explicit_bzero(preamble->key, sizeof(preamble->key));
+
+    if (preamble->operation >= SANDBOX_OPERATION_COMMAND) {
+        runner_sandbox_route(conn);
+        return;
+    }
+
+    runner_operation_start(conn);
+
+    if (conn->state == RUNNER_CONN_HEAD
+        && (runner_conn_watch(conn) == -1
+            || runner_timer_start(&runner->loop, &conn->timer,
+                                  SANDBOX_WIRE_REQUEST_WAIT) == -1))
+    {
+        runner_conn_close(conn);
+    }
+}
+
+
+static int
+runner_conn_peer(runner_conn_t *conn)
+{
+    unsigned           i;
+    socklen_t          size;
+    struct ucred       peer;
+    runner_options_t  *options;
+
+    options = conn->runner->options;
+    size = sizeof(peer);
+
+    if (getsockopt(conn->event.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)
+        == -1)
+    {
+        return -1;
+    }
+
+    if (peer.uid == 0) {
+        return 0;
+    }
+
+    for (i = 0; i < options->npeers; i++) {
+        if (options->peers[i] == peer.uid) {
+            return 0;
+        }
+    }
+
+    return options->group != (gid_t) -1 && peer.gid == options->group ? 0 : -1;
+}
+
+
+static void
+runner_conn_unauthorized(runner_conn_t *conn, const char *why)
+{
+    socklen_t     size;
+    struct ucred  peer;
+
+    if (runner_log_allowed(&runner_conn_log)) {
+        size = sizeof(peer);
+        memset(&peer, 0, sizeof(peer));
+        (void) getsockopt(conn->event.fd, SOL_SOCKET, SO_PEERCRED, &peer,
+                          &size);
+
+        runner_log(RUNNER_LOG_ERROR, "refused a connection of user %d, group "
+                   "%d, process %d: wrong %s.  Remedy: %s", peer.uid, peer.gid,
+                   peer.pid, why,
+                   why[0] == 'k' ? "nginx's sandbox_runner_key must be the "
+                                   "same file as --key-file; reload nginx"
+                                 : "--peer-user with the user of nginx's "
+                                   "workers, if it is nginx");
+    }
+
+    runner_conn_refuse(conn, "unauthorized_peer", "the runner does not accept "
+                       "this peer", 0);
+}
+
+
+void
+runner_conn_wait(runner_conn_t *conn, runner_queue_t *queue,
+    runner_sandbox_t *sandbox)
+{
+    runner_queue_append(queue, conn);
+    runner_conn_wait_again(conn, sandbox);
+}
+
+
+void
+runner_conn_wait_again(runner_conn_t *conn, runner_sandbox_t *sandbox)
+{
+    runner_loop_t  *loop;
+
+    loop = &conn->runner->loop;
+
+    conn->state = RUNNER_CONN_WAITING;
+    conn->sandbox = sandbox;
+    conn->deadline = loop->now + RUNNER_CREATE_WAIT;
+
+    if (runner_conn_watch(conn) == -1
+        || runner_timer_start(loop, &conn->timer, SANDBOX_WIRE_PING_INTERVAL)
+           == -1)
+    {
+        runner_conn_refuse(conn, "at_capacity", "the runner has no memory", 5);
+    }
+}
+
+
+static void
+runner_conn_waited(runner_conn_t *conn)
+{
+    uint8_t         frame[SANDBOX_WIRE_FRAME_SIZE];
+    runner_loop_t  *loop;
+
+    loop = &conn->runner->loop;
+
+    if (conn->sandbox != NULL && loop->now >= conn->deadline) {
+        runner_conn_refuse(conn, "sandbox_failed", "the sandbox did not "
+                           "become ready in time", 10);
+        return;
+    }
+
+    sandbox_frame_write(frame, SANDBOX_FRAME_PING, 0);
+
+    if (send(conn->event.fd, frame, sizeof(frame), MSG_DONTWAIT|MSG_NOSIGNAL)
+        != sizeof(frame)
+        || runner_timer_start(loop, &conn->timer, SANDBOX_WIRE_PING_INTERVAL)
+           == -1)
+    {
+        runner_conn_close(conn);
+    }
+}
+
+
+void
+runner_conn_sent(runner_conn_t *conn, runner_queue_t *queue)
+{
+    runner_timer_stop(&conn->runner->loop, &conn->timer);
+    runner_event_remove(&conn->runner->loop, &conn->event);
+
+    conn->state = RUNNER_CONN_SENT;
+    conn->sandbox = NULL;
+
+    runner_queue_append(queue, conn);
+}
+
+
+void
+runner_conn_refuse(runner_conn_t *conn, const char *code, const char *detail,
+    unsigned retry_after)
+{
+    size_t          n;
+    uint8_t         frame[1024];
+    runner_loop_t  *loop;
+
+    loop = &conn->runner->loop;
+
+    runner_log(RUNNER_LOG_INFO, "refused a request: %s", code);
+
+    n = sandbox_error_frame(frame, sizeof(frame), code, detail, retry_after);
+
+    (void) !send(conn->event.fd, frame, n, MSG_DONTWAIT|MSG_NOSIGNAL);
+
+    /*
+     * Closing with unread input would turn into a reset for a peer that still
+     * writes, and it would never read the ERROR.
+     */
+
+    shutdown(conn->event.fd, SHUT_WR);
+
+    runner_queue_remove(conn);
+    conn->state = RUNNER_CONN_LINGER;
+
+    if (conn->sandbox != NULL) {
+        runner_sandbox_conn_left(conn->sandbox);
+        conn->sandbox = NULL;
+    }
+
+    if (runner_conn_watch(conn) == -1
+        || runner_timer_start(loop, &conn->timer, SANDBOX_WIRE_LINGER_WAIT)
+           == -1)
+    {
+        runner_conn_close(conn);
+        return;
+    }
+
+    runner_conn_linger(conn);
+}
+
+
+static void
+runner_conn_linger(runner_conn_t *conn)
+{
+    ssize_t  n;
+    uint8_t  b[16384];
+
+    for ( ;; ) {
+        n = recv(conn->event.fd, b, sizeof(b), MSG_DONTWAIT);
+
+        if (n == -1 && errno == EINTR) {
+            continue;
+        }
+
+        if (n == -1 && errno == EAGAIN) {
+            return;
+        }
+
+        if (n <= 0) {
+            break;
+        }
+
+        conn->lingered += n;
+
+        if (conn->lingered >= SANDBOX_WIRE_LINGER_BYTES) {
+            break;
+        }
+    }
+
+    runner_conn_close(conn);
+}
+
+
+void
+runner_conn_answer(runner_conn_t *conn, sandbox_writer_t *fields)
+{
+    size_t            head, result;
+    uint8_t           b[SANDBOX_WIRE_FRAME_SIZE * 2 + 64 + 4096];
+    sandbox_writer_t  w;
+
+    sandbox_writer_init(&w, b + SANDBOX_WIRE_FRAME_SIZE, 64);
+    sandbox_write_number(&w, SANDBOX_TAG_STATUS, 200);
+    head = w.pos - w.start;
+    sandbox_frame_write(b, SANDBOX_FRAME_HEAD, head);
+
+    result = fields->pos - fields->start;
+    head += SANDBOX_WIRE_FRAME_SIZE;
+
+    if (fields->failed || result > 4096) {
+        runner_conn_refuse(conn, "internal", "the answer is too long", 0);
+        return;
+    }
+
+    sandbox_frame_write(b + head, SANDBOX_FRAME_RESULT, result);
+    memcpy(b + head + SANDBOX_WIRE_FRAME_SIZE, fields->start, result);
+
+    /* a few hundred bytes fit into the empty buffer of a socket */
+
+    (void) !send(conn->event.fd, b, head + SANDBOX_WIRE_FRAME_SIZE + result,
+                 MSG_DONTWAIT|MSG_NOSIGNAL);
+
+    runner_conn_close(conn);
+}
+
+
+void
+runner_conn_close(runner_conn_t *conn)
+{
+    runner_t          *runner;
+    runner_sandbox_t  *sandbox;
+
+    runner = conn->runner;
+    sandbox = conn->sandbox;
+
+    runner_queue_remove(conn);
+    runner_timer_stop(&runner->loop, &conn->timer);
+    runner_event_remove(&runner->loop, &conn->event);
+
+    close(conn->event.fd);
+
+    if (conn->memfd != -1) {
+        close(conn->memfd);
+    }
+
+    conn->sandbox = NULL;
+    runner->conns--;
+
+    runner_loop_free_later(&runner->loop, &conn->later);
+
+    if (sandbox != NULL) {
+        runner_sandbox_conn_left(sandbox);
+    }
+}

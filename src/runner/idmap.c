@@ -1,0 +1,263 @@
+/*
+ * Host id ranges and user namespaces for mounts.
+ * Knows no sandboxes, only who owns which range.
+ */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "file.h"
+#include "idmap.h"
+
+
+static int runner_ids_load(int fd, uint64_t *owners);
+static int runner_ids_store(int fd, uint32_t i, uint64_t owner);
+static int runner_ids_map(pid_t pid, uint32_t first);
+
+
+int
+runner_shared_lock(const char *name)
+{
+    int  dir, fd;
+
+    if (runner_mkdirs(RUNNER_SHARED_DIR, 0711) == -1) {
+        return -1;
+    }
+
+    dir = open(RUNNER_SHARED_DIR, O_RDONLY|O_DIRECTORY|O_CLOEXEC|O_NOFOLLOW);
+    if (dir == -1) {
+        return -1;
+    }
+
+    fd = openat(dir, name, O_RDWR|O_CREAT|O_CLOEXEC|O_NOFOLLOW, 0600);
+    close(dir);
+
+    if (fd == -1) {
+        return -1;
+    }
+
+    while (flock(fd, LOCK_EX) == -1) {
+        if (errno != EINTR) {
+            close(fd);
+            return -1;
+        }
+    }
+
+    return fd;
+}
+
+
+static int
+runner_ids_load(int fd, uint64_t *owners)
+{
+    ssize_t  n;
+
+    memset(owners, 0, RUNNER_IDS_RANGES * sizeof(uint64_t));
+    n = pread(fd, owners, RUNNER_IDS_RANGES * sizeof(uint64_t), 0);
+
+    return n == -1 ? -1 : 0;
+}
+
+
+static int
+runner_ids_store(int fd, uint32_t i, uint64_t owner)
+{
+    return pwrite(fd, &owner, sizeof(owner), (off_t) i * sizeof(owner))
+           == sizeof(owner) ? 0 : -1;
+}
+
+
+uint32_t
+runner_ids_take(uint64_t owner, runner_error_t *err)
+{
+    int       fd;
+    uint32_t  i, first;
+    uint64_t  owners[RUNNER_IDS_RANGES];
+
+    fd = runner_shared_lock("ranges");
+
+    if (fd == -1 || runner_ids_load(fd, owners) == -1) {
+        runner_error(err, "no_ids", errno, "can't read " RUNNER_SHARED_DIR
+                     "/ranges");
+
+        if (fd != -1) {
+            close(fd);
+        }
+
+        return 0;
+    }
+
+    first = 0;
+
+    for (i = 0; i < RUNNER_IDS_RANGES; i++) {
+        if (owners[i] != 0) {
+            continue;
+        }
+
+        if (runner_ids_store(fd, i, owner) == -1) {
+            runner_error(err, "no_ids", errno, "can't write "
+                         RUNNER_SHARED_DIR "/ranges");
+            break;
+        }
+
+        first = RUNNER_IDS_FIRST + i * RUNNER_IDS_SIZE;
+        break;
+    }
+
+    close(fd);
+
+    if (i == RUNNER_IDS_RANGES) {
+        runner_error(err, "no_ids", 0, "all %u id ranges are taken.  Remedy: "
+                     "end runners that are not needed; if none runs, remove "
+                     RUNNER_SHARED_DIR "/ranges", RUNNER_IDS_RANGES);
+    }
+
+    return first;
+}
+
+
+int
+runner_ids_keep(uint64_t owner, uint32_t first, runner_error_t *err)
+{
+    int       fd, rc;
+    uint32_t  i;
+    uint64_t  owners[RUNNER_IDS_RANGES];
+
+    if (first < RUNNER_IDS_FIRST
+        || (first - RUNNER_IDS_FIRST) % RUNNER_IDS_SIZE != 0
+        || (first - RUNNER_IDS_FIRST) / RUNNER_IDS_SIZE >= RUNNER_IDS_RANGES)
+    {
+        return runner_error(err, "no_ids", 0, "id range %u is not one of ours",
+                            first);
+    }
+
+    i = (first - RUNNER_IDS_FIRST) / RUNNER_IDS_SIZE;
+
+    fd = runner_shared_lock("ranges");
+
+    if (fd == -1 || runner_ids_load(fd, owners) == -1) {
+        rc = runner_error(err, "no_ids", errno, "can't read "
+                          RUNNER_SHARED_DIR "/ranges");
+
+    } else if (owners[i] != 0 && owners[i] != owner) {
+        rc = runner_error(err, "no_ids", 0, "id range %u belongs to another "
+                          "runner", first);
+
+    } else {
+        rc = runner_ids_store(fd, i, owner);
+    }
+
+    if (fd != -1) {
+        close(fd);
+    }
+
+    return rc;
+}
+
+
+void
+runner_ids_give(uint64_t owner, uint32_t first)
+{
+    int       fd;
+    uint32_t  i;
+    uint64_t  owners[RUNNER_IDS_RANGES];
+
+    fd = runner_shared_lock("ranges");
+    if (fd == -1) {
+        return;
+    }
+
+    if (runner_ids_load(fd, owners) == 0) {
+        for (i = 0; i < RUNNER_IDS_RANGES; i++) {
+            if (owners[i] == owner
+                && (first == 0
+                    || first == RUNNER_IDS_FIRST + i * RUNNER_IDS_SIZE))
+            {
+                (void) runner_ids_store(fd, i, 0);
+            }
+        }
+    }
+
+    close(fd);
+}
+
+
+int
+runner_ids_namespace(uint32_t first, runner_error_t *err)
+{
+    int    ends[2], fd, error;
+    char   c, path[64];
+    pid_t  pid;
+
+    if (pipe2(ends, O_CLOEXEC) == -1) {
+        return runner_error(err, "no_descriptors", errno, "pipe");
+    }
+
+    /* a child that waits until the namespace is held by a descriptor */
+
+    pid = syscall(SYS_clone, CLONE_NEWUSER|SIGCHLD, NULL, NULL, NULL, NULL);
+
+    if (pid == 0) {
+        close(ends[1]);
+        (void) !read(ends[0], &c, 1);
+        _exit(0);
+    }
+
+    error = errno;
+    fd = -1;
+
+    if (pid != -1) {
+        if (runner_ids_map(pid, first) == 0) {
+            snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+            fd = open(path, O_RDONLY|O_CLOEXEC);
+        }
+
+        error = errno;
+    }
+
+    close(ends[0]);
+    close(ends[1]);
+
+    if (pid != -1) {
+        while (waitpid(pid, NULL, 0) == -1 && errno == EINTR) { /* void */ }
+    }
+
+    if (fd == -1) {
+        return runner_error(err, "no_user_namespaces", error, "can't make a "
+                            "user namespace.  Remedy: sysctl -w "
+                            "user.max_user_namespaces=10000, and a kernel "
+                            "with CONFIG_USER_NS");
+    }
+
+    return fd;
+}
+
+
+static int
+runner_ids_map(pid_t pid, uint32_t first)
+{
+    char  path[64], map[96];
+
+    snprintf(map, sizeof(map), "0 %u %u\n%u 0 1\n", first, RUNNER_IDS_SIZE,
+             RUNNER_IDS_SIZE);
+
+    snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
+
+    if (runner_file_write(AT_FDCWD, path, map) == -1) {
+        return -1;
+    }
+
+    snprintf(path, sizeof(path), "/proc/%d/gid_map", pid);
+
+    return runner_file_write(AT_FDCWD, path, map);
+}

@@ -1,0 +1,148 @@
+/*
+ * The helper that enters a container.
+ *
+ * The system call filter can't see the flags of clone3, which the agent needs;
+ * the limits of the user namespace refuse there, too.  A process with threads
+ * can't enter a user namespace, so a child does.
+ *
+ * Knows no sandboxes, only the descriptor of a process.
+ */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "file.h"
+#include "inside.h"
+
+
+/* the step that failed: exit status of the child */
+
+enum {
+    RUNNER_INSIDE_OK = 0, RUNNER_INSIDE_USER, RUNNER_INSIDE_NETWORK,
+    RUNNER_INSIDE_LOOPBACK, RUNNER_INSIDE_LIMITS
+};
+
+
+static int runner_inside_child(int pidfd);
+static int runner_inside_loopback(void);
+
+
+int
+runner_inside_prepare(int pidfd, runner_error_t *err)
+{
+    int    status;
+    pid_t  pid;
+
+    static const char  *steps[] = {
+        "", "its user namespace can't be entered",
+        "its network namespace can't be entered",
+        "its loopback interface can't be brought up",
+        "its limits of namespaces can't be set"
+    };
+
+    pid = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+
+    if (pid == 0) {
+        _exit(runner_inside_child(pidfd));
+    }
+
+    if (pid == -1) {
+        return runner_error(err, "spawn_failed", errno, "fork");
+    }
+
+    while (waitpid(pid, &status, 0) == -1) {
+        if (errno != EINTR) {
+            return runner_error(err, "internal", errno, "waitpid");
+        }
+    }
+
+    if (!WIFEXITED(status) || WEXITSTATUS(status) > RUNNER_INSIDE_LIMITS) {
+        return runner_error(err, "internal", 0, "the helper in the container "
+                            "died");
+    }
+
+    if (WEXITSTATUS(status) != RUNNER_INSIDE_OK) {
+        return runner_error(err, "no_namespaces", 0, "the container is not "
+                            "closed: %s.  Remedy: Linux 5.8 or later, run as "
+                            "root on the host", steps[WEXITSTATUS(status)]);
+    }
+
+    return 0;
+}
+
+
+static int
+runner_inside_child(int pidfd)
+{
+    size_t  i;
+
+    static const char  *limits[] = {
+        "/proc/sys/user/max_user_namespaces",
+        "/proc/sys/user/max_mnt_namespaces",
+        "/proc/sys/user/max_pid_namespaces",
+        "/proc/sys/user/max_net_namespaces",
+        "/proc/sys/user/max_ipc_namespaces",
+        "/proc/sys/user/max_uts_namespaces",
+        "/proc/sys/user/max_cgroup_namespaces",
+        "/proc/sys/user/max_time_namespaces"
+    };
+
+    if (setns(pidfd, CLONE_NEWUSER) == -1) {
+        return RUNNER_INSIDE_USER;
+    }
+
+    if (setns(pidfd, CLONE_NEWNET) == -1) {
+        return RUNNER_INSIDE_NETWORK;
+    }
+
+    if (runner_inside_loopback() == -1) {
+        return RUNNER_INSIDE_LOOPBACK;
+    }
+
+    for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        if (runner_file_write(AT_FDCWD, limits[i], "0") == -1
+            && errno != ENOENT)
+        {
+            return RUNNER_INSIDE_LIMITS;
+        }
+    }
+
+    return RUNNER_INSIDE_OK;
+}
+
+
+static int
+runner_inside_loopback(void)
+{
+    int           fd, rc;
+    struct ifreq  request;
+
+    fd = socket(AF_INET, SOCK_DGRAM|SOCK_CLOEXEC, 0);
+    if (fd == -1) {
+        return -1;
+    }
+
+    memset(&request, 0, sizeof(request));
+    strcpy(request.ifr_name, "lo");
+
+    rc = ioctl(fd, SIOCGIFFLAGS, &request);
+
+    if (rc == 0) {
+        request.ifr_flags |= IFF_UP;
+        rc = ioctl(fd, SIOCSIFFLAGS, &request);
+    }
+
+    close(fd);
+
+    return rc;
+}

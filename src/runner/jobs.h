@@ -1,0 +1,62 @@
+/*
+ * Work that blocks: done by a few threads, its end told to the event loop.
+ */
+
+#ifndef RUNNER_JOBS_H
+#define RUNNER_JOBS_H
+
+#include <pthread.h>
+
+#include "error.h"
+#include "loop.h"
+
+
+typedef struct runner_job_s  runner_job_t;
+
+
+/*
+ * The owner keeps the job in memory of its own until done() was called.
+ * run() is called on a thread, done() later by the loop.
+ */
+
+struct runner_job_s {
+    void           (*run)(runner_job_t *job);
+    void           (*done)(runner_job_t *job);
+    void            *data;
+    int              rc;                 /* for run() to leave to done() */
+    runner_error_t   err;
+    runner_job_t    *next;
+};
+
+
+typedef struct {
+    runner_job_t    *first;
+    runner_job_t   **last;
+} runner_job_list_t;
+
+
+typedef struct {
+    runner_loop_t      *loop;
+    runner_event_t      event;           /* of an eventfd */
+    pthread_mutex_t     lock;
+    pthread_cond_t      wake;
+    pthread_t           threads[8];
+    unsigned            nthreads;
+    unsigned            pending;         /* given and not yet done(); loop's */
+    int                 stop;
+    runner_job_list_t   waiting;
+    runner_job_list_t   ended;
+} runner_jobs_t;
+
+
+/* Starts the threads.  0, or -1 and errno. */
+int runner_jobs_init(runner_jobs_t *jobs, runner_loop_t *loop);
+
+/* Ends the threads after the work they are at. */
+void runner_jobs_free(runner_jobs_t *jobs);
+
+/* From the loop only. */
+void runner_jobs_add(runner_jobs_t *jobs, runner_job_t *job);
+
+
+#endif /* RUNNER_JOBS_H */

@@ -1,0 +1,418 @@
+/*
+ * The runner's own operations: their heads in, their results out.
+ * Knows sandboxes by the functions of sandbox.h only.
+ */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "conn.h"
+#include "container.h"
+#include "operation.h"
+#include "sandbox.h"
+
+
+#define RUNNER_RESULT_SIZE  2048
+
+
+static void runner_operation_run(runner_conn_t *conn, const uint8_t *head);
+static void runner_operation_ping(runner_conn_t *conn, const uint8_t *head);
+static int runner_operation_limits(runner_t *runner, const uint8_t *head,
+    size_t size);
+static void runner_operation_status(runner_conn_t *conn);
+static void runner_operation_usage(runner_sandbox_t *sandbox,
+    sandbox_writer_t *w);
+static void runner_operation_delete(runner_conn_t *conn);
+static void runner_operation_reset(runner_conn_t *conn);
+
+
+void
+runner_operation_start(runner_conn_t *conn)
+{
+    sandbox_preamble_t  *preamble;
+
+    preamble = &conn->preamble;
+
+    if (preamble->operation < SANDBOX_OPERATION_PING
+        || preamble->operation > SANDBOX_OPERATION_RESET)
+    {
+        runner_conn_refuse(conn, "bad_request", "there is no such operation",
+                           0);
+        return;
+    }
+
+    if (preamble->body != 0 || preamble->head > RUNNER_MAX_HEAD
+        || (preamble->flags & SANDBOX_FLAG_FRESH))
+    {
+        runner_conn_refuse(conn, "bad_request", "the operation takes no body, "
+                           "no flag \"fresh\" and a short head", 0);
+        return;
+    }
+
+    conn->state = RUNNER_CONN_HEAD;
+    runner_operation_read(conn);
+}
+
+
+void
+runner_operation_read(runner_conn_t *conn)
+{
+    size_t    size;
+    ssize_t   n;
+    uint8_t   b[SANDBOX_WIRE_PREAMBLE_SIZE + RUNNER_MAX_HEAD];
+
+    size = SANDBOX_WIRE_PREAMBLE_SIZE + conn->preamble.head;
+
+    do {
+        n = recv(conn->event.fd, b, size, MSG_PEEK|MSG_DONTWAIT);
+    } while (n == -1 && errno == EINTR);
+
+    if (n == 0 || (n == -1 && errno != EAGAIN)) {
+        runner_conn_close(conn);
+        return;
+    }
+
+    if (n != (ssize_t) size) {
+        return;
+    }
+
+    (void) !recv(conn->event.fd, b, size, MSG_DONTWAIT);
+
+    runner_timer_stop(&conn->runner->loop, &conn->timer);
+    runner_operation_run(conn, b + SANDBOX_WIRE_PREAMBLE_SIZE);
+}
+
+
+static void
+runner_operation_run(runner_conn_t *conn, const uint8_t *head)
+{
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+
+    if (conn->preamble.operation == SANDBOX_OPERATION_PING) {
+        runner_operation_ping(conn, head);
+        return;
+    }
+
+    /* the others have no fields of their own, but what is there must be one */
+
+    sandbox_fields_init(&fields, head, conn->preamble.head);
+
+    for ( ;; ) {
+        switch (sandbox_fields_next(&fields, &field)) {
+
+        case SANDBOX_OK:
+            continue;
+
+        case SANDBOX_END:
+            break;
+
+        default:
+            runner_conn_refuse(conn, "bad_request", "the head is malformed",
+                               0);
+            return;
+        }
+
+        break;
+    }
+
+    switch (conn->preamble.operation) {
+
+    case SANDBOX_OPERATION_STATUS:
+        runner_operation_status(conn);
+        return;
+
+    case SANDBOX_OPERATION_DELETE:
+        runner_operation_delete(conn);
+        return;
+
+    default:
+        runner_operation_reset(conn);
+        return;
+    }
+}
+
+
+static void
+runner_operation_ping(runner_conn_t *conn, const uint8_t *head)
+{
+    uint8_t           b[RUNNER_RESULT_SIZE];
+    runner_t         *runner;
+    sandbox_writer_t  w;
+
+    runner = conn->runner;
+
+    if (runner_operation_limits(runner, head, conn->preamble.head) == -1) {
+        runner_conn_refuse(conn, "bad_request", "the head is malformed", 0);
+        return;
+    }
+
+    sandbox_writer_init(&w, b, sizeof(b));
+    sandbox_write_number(&w, SANDBOX_TAG_READY, 1);
+    sandbox_write_string(&w, SANDBOX_TAG_VERSION, RUNNER_VERSION);
+    sandbox_write_string(&w, SANDBOX_TAG_RUNTIME,
+                         runner->host.runtime.version);
+    sandbox_write_number(&w, SANDBOX_TAG_HARD_CAPS,
+                         SANDBOX_CAP_MEMORY|SANDBOX_CAP_PROCESSES
+                         |SANDBOX_CAP_CPU|SANDBOX_CAP_DISK
+                         |SANDBOX_CAP_NETWORK);
+    sandbox_write_number(&w, SANDBOX_TAG_SANDBOXES, runner->sandboxes);
+    sandbox_write_number(&w, SANDBOX_TAG_POOL, runner->pool.ready);
+    sandbox_write_number(&w, SANDBOX_TAG_RUNNING, runner->grants.used);
+    sandbox_write_number(&w, SANDBOX_TAG_QUEUED, runner->queued);
+
+    runner_conn_answer(conn, &w);
+}
+
+
+/* all of it is checked before any of it counts */
+
+static int
+runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
+{
+    int               rc;
+    uint64_t          live, tenant, running, queued, idle, *value, min, max;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+
+    live = runner->max_live;
+    tenant = runner->max_per_tenant;
+    running = runner->grants.total;
+    queued = runner->max_queued;
+    idle = runner->idle_ms;
+
+    sandbox_fields_init(&fields, head, size);
+
+    while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
+        min = 1;
+        max = 100000;
+
+        switch (field.tag) {
+
+        case SANDBOX_TAG_MAX_SANDBOXES:
+            value = &live;
+            break;
+
+        case SANDBOX_TAG_MAX_PER_TENANT:
+            value = &tenant;
+            break;
+
+        case SANDBOX_TAG_MAX_RUNNING:
+            value = &running;
+            break;
+
+        case SANDBOX_TAG_MAX_QUEUED:
+            value = &queued;
+            min = 0;
+            max = 1000000;
+            break;
+
+        case SANDBOX_TAG_IDLE_MS:
+            value = &idle;
+            min = 500;
+            max = (uint64_t) 365 * 86400 * 1000;
+            break;
+
+        default:
+            continue;
+        }
+
+        if (sandbox_field_number(&field, max, value) != SANDBOX_OK
+            || *value < min)
+        {
+            return -1;
+        }
+    }
+
+    if (rc != SANDBOX_END) {
+        return -1;
+    }
+
+    runner->max_live = live;
+    runner->max_per_tenant = tenant;
+    runner->grants.total = running;
+    runner->max_queued = queued;
+    runner->idle_ms = idle;
+
+    runner_sandbox_grant(runner);
+
+    return 0;
+}
+
+
+static void
+runner_operation_status(runner_conn_t *conn)
+{
+    uint8_t            b[RUNNER_RESULT_SIZE];
+    sandbox_writer_t   w;
+    runner_sandbox_t  *sandbox;
+
+    sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
+
+    if (conn->preamble.instance
+        && (sandbox == NULL || sandbox->instance != conn->preamble.instance))
+    {
+        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
+                           "gone", 0);
+        return;
+    }
+
+    sandbox_writer_init(&w, b, sizeof(b));
+    sandbox_write_number(&w, SANDBOX_TAG_STATE, runner_sandbox_state(sandbox));
+
+    if (sandbox != NULL) {
+        runner_operation_usage(sandbox, &w);
+    }
+
+    runner_conn_answer(conn, &w);
+}
+
+
+static void
+runner_operation_usage(runner_sandbox_t *sandbox, sandbox_writer_t *w)
+{
+    uint64_t                commands;
+    runner_host_t          *host;
+    runner_slot_t          *slot;
+    runner_cgroup_usage_t   usage;
+
+    host = &sandbox->runner->host;
+    slot = &sandbox->container->slot;
+    commands = slot->record.commands + sandbox->report.commands;
+
+    sandbox_write_string(w, SANDBOX_TAG_SANDBOX_ID, sandbox->id);
+    sandbox_write_number(w, SANDBOX_TAG_INSTANCE, sandbox->instance);
+    sandbox_write_number(w, SANDBOX_TAG_CREATED_MS, slot->record.created_ms);
+    sandbox_write_number(w, SANDBOX_TAG_USED_MS, slot->record.used_ms);
+    sandbox_write_number(w, SANDBOX_TAG_COMMANDS, commands);
+    sandbox_write_number(w, SANDBOX_TAG_RUNNING, sandbox->report.running);
+    sandbox_write_number(w, SANDBOX_TAG_QUEUED, sandbox->load);
+    sandbox_write_number(w, SANDBOX_TAG_BACKGROUND,
+                         sandbox->report.background);
+
+    if (sandbox->container->state == RUNNER_CONTAINER_STARTING) {
+
+        /* it belongs to a job; there is nothing to measure yet */
+
+        return;
+    }
+
+    memset(&usage, 0, sizeof(usage));
+
+    if (slot->record.pid) {
+        (void) runner_cgroup_usage(&host->cgroups, slot->record.number,
+                                   &usage);
+    }
+
+    sandbox_write_number(w, SANDBOX_TAG_DISK_BYTES,
+                         runner_slot_disk(host, slot));
+    sandbox_write_number(w, SANDBOX_TAG_MEMORY_BYTES, usage.memory);
+    sandbox_write_number(w, SANDBOX_TAG_CPU_TOTAL_US, usage.cpu_us);
+}
+
+
+static void
+runner_operation_delete(runner_conn_t *conn)
+{
+    uint8_t              b[64];
+    sandbox_writer_t     w;
+    runner_sandbox_t    *sandbox;
+    runner_container_t  *container;
+
+    sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
+
+    if (conn->preamble.instance
+        && (sandbox == NULL || sandbox->instance != conn->preamble.instance))
+    {
+        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
+                           "gone", 0);
+        return;
+    }
+
+    container = sandbox ? runner_sandbox_delete(sandbox)
+                        : runner_container_dying(conn->runner,
+                                                 conn->preamble.session);
+
+    if (container != NULL) {
+        runner_conn_wait(conn, &container->gone, NULL);
+        return;
+    }
+
+    if (sandbox != NULL) {
+        runner_conn_refuse(conn, "internal", "the deletion can't be written "
+                           "down", 5);
+        return;
+    }
+
+    sandbox_writer_init(&w, b, sizeof(b));
+    sandbox_write_number(&w, SANDBOX_TAG_STATE, SANDBOX_STATE_NONE);
+
+    runner_conn_answer(conn, &w);
+}
+
+
+void
+runner_operation_delete_done(runner_container_t *container, int failed)
+{
+    uint8_t            b[64];
+    runner_conn_t     *conn;
+    sandbox_writer_t   w;
+
+    while ((conn = container->gone.first) != NULL) {
+
+        runner_queue_remove(conn);
+
+        if (failed) {
+            runner_conn_refuse(conn, "internal", "not all of the sandbox "
+                               "could be removed; see the runner's log", 0);
+            continue;
+        }
+
+        sandbox_writer_init(&w, b, sizeof(b));
+        sandbox_write_number(&w, SANDBOX_TAG_STATE, container->before);
+
+        runner_conn_answer(conn, &w);
+    }
+}
+
+
+static void
+runner_operation_reset(runner_conn_t *conn)
+{
+    runner_sandbox_t  *sandbox;
+
+    sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
+
+    if (conn->preamble.instance
+        && (sandbox == NULL || sandbox->instance != conn->preamble.instance))
+    {
+        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
+                           "gone", 0);
+        return;
+    }
+
+    runner_sandbox_reset(conn, sandbox);
+}
+
+
+void
+runner_operation_reset_done(runner_sandbox_t *sandbox)
+{
+    uint8_t            b[256];
+    runner_conn_t     *conn;
+    sandbox_writer_t   w;
+
+    while ((conn = sandbox->resets.first) != NULL) {
+
+        runner_queue_remove(conn);
+
+        sandbox_writer_init(&w, b, sizeof(b));
+        sandbox_write_number(&w, SANDBOX_TAG_STATE, SANDBOX_STATE_RUNNING);
+        sandbox_write_string(&w, SANDBOX_TAG_SANDBOX_ID, sandbox->id);
+        sandbox_write_number(&w, SANDBOX_TAG_INSTANCE, sandbox->instance);
+
+        runner_conn_answer(conn, &w);
+    }
+}

@@ -1,0 +1,436 @@
+/*
+ * The command line and the key file.  Knows defaults and bounds of every
+ * setting, not what is done with it.
+ */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <sys/stat.h>
+
+#include "file.h"
+#include "log.h"
+#include "options.h"
+
+
+enum {
+    OPTION_SOCKET = 256, OPTION_KEY_FILE, OPTION_STATE, OPTION_BASE,
+    OPTION_AGENT, OPTION_EPHEMERAL, OPTION_POOL, OPTION_RUNNING, OPTION_QUEUE,
+    OPTION_PEER_USER, OPTION_SOCKET_GROUP, OPTION_RUNTIME, OPTION_RUNTIME_DIR,
+    OPTION_MEMORY, OPTION_DISK, OPTION_PROCESSES, OPTION_LISTEN_FD,
+    OPTION_LOG_LEVEL, OPTION_PROBE, OPTION_SANDBOXES, OPTION_PER_TENANT,
+    OPTION_IDLE, OPTION_CPUS, OPTION_RESERVE, OPTION_HELP, OPTION_VERSION
+};
+
+
+static int runner_option(runner_options_t *options, int option,
+    const char *name, runner_error_t *err);
+static int runner_option_number(runner_options_t *options, int option,
+    const char *name, runner_error_t *err);
+static int runner_options_activation(runner_options_t *options,
+    runner_error_t *err);
+static int runner_options_check(runner_options_t *options,
+    runner_error_t *err);
+
+
+static const struct option  runner_long_options[] = {
+    { "socket",       required_argument, NULL, OPTION_SOCKET },
+    { "key-file",     required_argument, NULL, OPTION_KEY_FILE },
+    { "state",        required_argument, NULL, OPTION_STATE },
+    { "base",         required_argument, NULL, OPTION_BASE },
+    { "agent",        required_argument, NULL, OPTION_AGENT },
+    { "ephemeral",    no_argument,       NULL, OPTION_EPHEMERAL },
+    { "pool",         required_argument, NULL, OPTION_POOL },
+    { "running",      required_argument, NULL, OPTION_RUNNING },
+    { "queue",        required_argument, NULL, OPTION_QUEUE },
+    { "peer-user",    required_argument, NULL, OPTION_PEER_USER },
+    { "socket-group", required_argument, NULL, OPTION_SOCKET_GROUP },
+    { "runtime",      required_argument, NULL, OPTION_RUNTIME },
+    { "runtime-dir",  required_argument, NULL, OPTION_RUNTIME_DIR },
+    { "memory",       required_argument, NULL, OPTION_MEMORY },
+    { "disk",         required_argument, NULL, OPTION_DISK },
+    { "processes",    required_argument, NULL, OPTION_PROCESSES },
+    { "listen-fd",    required_argument, NULL, OPTION_LISTEN_FD },
+    { "log-level",    required_argument, NULL, OPTION_LOG_LEVEL },
+    { "probe",        no_argument,       NULL, OPTION_PROBE },
+    { "sandboxes",    required_argument, NULL, OPTION_SANDBOXES },
+    { "per-tenant",   required_argument, NULL, OPTION_PER_TENANT },
+    { "idle",         required_argument, NULL, OPTION_IDLE },
+    { "cpus",         required_argument, NULL, OPTION_CPUS },
+    { "reserve",      required_argument, NULL, OPTION_RESERVE },
+    { "help",         no_argument,       NULL, OPTION_HELP },
+    { "version",      no_argument,       NULL, OPTION_VERSION },
+    { NULL,           0,                 NULL, 0 }
+};
+
+
+/* every option that is a number, with its bounds */
+
+static const struct {
+    int       option;
+    unsigned  min;
+    unsigned  max;
+    size_t    offset;
+} runner_numbers[] = {
+    { OPTION_LISTEN_FD,  3, 1024, offsetof(runner_options_t, listen_fd) },
+    { OPTION_POOL,       0, 256, offsetof(runner_options_t, pool) },
+    { OPTION_RUNNING,    1, 10000, offsetof(runner_options_t, running) },
+    { OPTION_QUEUE,      0, 100000, offsetof(runner_options_t, queue) },
+    { OPTION_SANDBOXES,  1, 4000, offsetof(runner_options_t, sandboxes) },
+    { OPTION_PER_TENANT, 1, 4000, offsetof(runner_options_t, per_tenant) },
+    { OPTION_IDLE,       1, 2592000, offsetof(runner_options_t, idle) },
+    { OPTION_MEMORY,     32, 1048576, offsetof(runner_options_t, memory) },
+    { OPTION_DISK,       32, 1048576, offsetof(runner_options_t, disk) },
+    { OPTION_PROCESSES,  8, 100000, offsetof(runner_options_t, processes) },
+    { OPTION_CPUS,       1, 1024, offsetof(runner_options_t, cpus) },
+    { OPTION_RESERVE,    0, 1048576, offsetof(runner_options_t, reserve) }
+};
+
+
+static const char  runner_usage[] =
+    "usage: sandbox-runner --socket PATH --key-file FILE --state DIR\n"
+    "                      --base DIR --agent FILE [options]\n"
+    "\n"
+    "  --socket PATH        where nginx connects\n"
+    "  --key-file FILE      64 hex digits, root's, mode 0600\n"
+    "  --state DIR          disks and records of the sandboxes\n"
+    "  --base DIR           root file system below every sandbox\n"
+    "  --agent FILE         the static sandbox-agent\n"
+    "  --listen-fd N        a listening socket that was passed, instead of\n"
+    "                       --socket; systemd's LISTEN_FDS works, too\n"
+    "  --peer-user NAME     who may connect besides root; may be repeated\n"
+    "  --socket-group NAME  group of the socket, mode 0660\n"
+    "  --runtime NAME       crun, runc, or a path     (crun, then runc)\n"
+    "  --runtime-dir DIR    sockets and pids          (/run/sandbox/HASH)\n"
+    "  --pool N             sandboxes kept ready      (4)\n"
+    "  --running N          commands at once          (10)\n"
+    "  --queue N            commands that wait        (200)\n"
+    "  --sandboxes N        containers at once        (1000)\n"
+    "  --per-tenant N       of them of one tenant     (100)\n"
+    "  --idle SECONDS       then a container stops    (600)\n"
+    "  --memory MiB         of a sandbox              (1024)\n"
+    "  --disk MiB           of a sandbox              (1024)\n"
+    "  --processes N        of a sandbox              (256)\n"
+    "  --cpus N             of a sandbox              (2, or all)\n"
+    "  --reserve MiB        stays free below --state  (256)\n"
+    "  --ephemeral          everything ends with the runner\n"
+    "  --probe              check this host, run one container, exit\n"
+    "  --log-level LEVEL    error, warn, notice, info, debug  (notice)\n";
+
+
+int
+runner_options_read(runner_options_t *options, int argc, char **argv,
+    runner_error_t *err)
+{
+    int   option, index, rc;
+    long  cpus;
+
+    memset(options, 0, sizeof(*options));
+
+    cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    options->listen_fd = -1;
+    options->group = (gid_t) -1;
+    options->pool = 4;
+    options->running = 10;
+    options->queue = 200;
+    options->sandboxes = 1000;
+    options->per_tenant = 100;
+    options->idle = 600;
+    options->memory = 1024;
+    options->disk = 1024;
+    options->processes = 256;
+    options->reserve = 256;
+    options->cpus = cpus < 2 ? 1 : 2;
+
+    opterr = 0;
+    optind = 1;
+
+    for ( ;; ) {
+        index = 0;
+        option = getopt_long(argc, argv, "", runner_long_options, &index);
+
+        if (option == -1) {
+            break;
+        }
+
+        if (option == '?') {
+            return runner_error(err, "bad_option", 0, "option \"%s\" is "
+                                "unknown or has no value; see --help",
+                                argv[optind - 1]);
+        }
+
+        rc = runner_option(options, option, runner_long_options[index].name,
+                           err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+
+    if (optind != argc) {
+        return runner_error(err, "bad_option", 0, "\"%s\" is not an option; "
+                            "see --help", argv[optind]);
+    }
+
+    if (runner_options_activation(options, err) == -1) {
+        return -1;
+    }
+
+    return runner_options_check(options, err);
+}
+
+
+static int
+runner_option(runner_options_t *options, int option, const char *name,
+    runner_error_t *err)
+{
+    int             level;
+    struct group   *group;
+    struct passwd  *user;
+
+    switch (option) {
+
+    case OPTION_SOCKET:
+        options->socket = optarg;
+        return 0;
+
+    case OPTION_KEY_FILE:
+        options->key_file = optarg;
+        return 0;
+
+    case OPTION_STATE:
+        options->state = optarg;
+        return 0;
+
+    case OPTION_BASE:
+        options->base = optarg;
+        return 0;
+
+    case OPTION_AGENT:
+        options->agent = optarg;
+        return 0;
+
+    case OPTION_RUNTIME:
+        options->runtime = optarg;
+        return 0;
+
+    case OPTION_EPHEMERAL:
+        options->ephemeral = 1;
+        return 0;
+
+    case OPTION_PROBE:
+        options->probe = 1;
+        return 0;
+
+    case OPTION_RUNTIME_DIR:
+        if (optarg[0] != '/' || strlen(optarg) >= PATH_MAX / 2) {
+            return runner_error(err, "bad_option", 0, "--runtime-dir \"%s\" "
+                                "must be an absolute path", optarg);
+        }
+
+        strcpy(options->runtime_dir, optarg);
+        return 0;
+
+    case OPTION_LOG_LEVEL:
+        level = runner_log_level(optarg);
+
+        if (level == -1) {
+            return runner_error(err, "bad_option", 0, "--log-level \"%s\" is "
+                                "none of error, warn, notice, info, debug",
+                                optarg);
+        }
+
+        runner_log_set_level(level);
+        return 0;
+
+    case OPTION_PEER_USER:
+        user = getpwnam(optarg);
+
+        if (user == NULL || options->npeers == RUNNER_MAX_PEERS) {
+            return runner_error(err, "bad_option", 0, "--peer-user \"%s\": %s",
+                                optarg, user ? "too many of them"
+                                             : "there is no such user");
+        }
+
+        options->peers[options->npeers++] = user->pw_uid;
+        return 0;
+
+    case OPTION_SOCKET_GROUP:
+        group = getgrnam(optarg);
+
+        if (group == NULL) {
+            return runner_error(err, "bad_option", 0, "--socket-group "
+                                "\"%s\": there is no such group", optarg);
+        }
+
+        options->group = group->gr_gid;
+        return 0;
+
+    case OPTION_VERSION:
+        printf("sandbox-runner " RUNNER_VERSION "\n");
+        return 1;
+
+    case OPTION_HELP:
+        fputs(runner_usage, stdout);
+        return 1;
+
+    default:
+        return runner_option_number(options, option, name, err);
+    }
+}
+
+
+static int
+runner_option_number(runner_options_t *options, int option, const char *name,
+    runner_error_t *err)
+{
+    size_t    i;
+    uint64_t  value;
+
+    for (i = 0; runner_numbers[i].option != option; i++) { /* void */ }
+
+    if (runner_number(optarg, runner_numbers[i].max, &value) == -1
+        || value < runner_numbers[i].min)
+    {
+        return runner_error(err, "bad_option", 0, "--%s \"%s\" must be a "
+                            "number from %u to %u", name, optarg,
+                            runner_numbers[i].min, runner_numbers[i].max);
+    }
+
+    *(unsigned *) ((char *) options + runner_numbers[i].offset) = value;
+
+    return 0;
+}
+
+
+/* systemd's socket activation: LISTEN_PID is us, descriptor 3 is the one */
+
+static int
+runner_options_activation(runner_options_t *options, runner_error_t *err)
+{
+    char      *pid, *fds;
+    uint64_t   n;
+
+    pid = getenv("LISTEN_PID");
+    fds = getenv("LISTEN_FDS");
+
+    if (options->listen_fd != -1 || pid == NULL || fds == NULL
+        || runner_number(pid, INT32_MAX, &n) == -1
+        || (pid_t) n != getpid())
+    {
+        return 0;
+    }
+
+    if (strcmp(fds, "1") != 0) {
+        return runner_error(err, "bad_option", 0, "LISTEN_FDS is \"%s\": the "
+                            "socket unit must pass exactly one socket", fds);
+    }
+
+    options->listen_fd = 3;
+
+    return 0;
+}
+
+
+static int
+runner_options_check(runner_options_t *options, runner_error_t *err)
+{
+    const char  *missing;
+
+    missing = options->state == NULL ? "--state"
+              : options->base == NULL ? "--base"
+              : options->agent == NULL ? "--agent"
+              : options->probe ? NULL
+              : options->key_file == NULL ? "--key-file"
+              : options->socket == NULL && options->listen_fd == -1
+              ? "--socket" : NULL;
+
+    if (missing) {
+        return runner_error(err, "bad_option", 0, "%s is missing; see --help",
+                            missing);
+    }
+
+    if (options->key_file == NULL) {
+        return 0;
+    }
+
+    return runner_key_read(options->key_file, options->key, err);
+}
+
+
+int
+runner_key_read(const char *path, uint8_t *key, runner_error_t *err)
+{
+    int          fd;
+    char         text[256];
+    ssize_t      n;
+    struct stat  st;
+
+    fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
+
+    if (fd == -1) {
+        return runner_error(err, "bad_key_file", errno, "can't open the key "
+                            "file \"%s\" (make one: openssl rand -hex 32 > "
+                            "FILE; chmod 600 FILE)", path);
+    }
+
+    if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return runner_error(err, "bad_key_file", 0, "the key file \"%s\" is "
+                            "not a regular file", path);
+    }
+
+    if (st.st_uid != 0 || (st.st_mode & 077) != 0) {
+        close(fd);
+        return runner_error(err, "bad_key_file", 0, "the key file \"%s\" "
+                            "(owner %u, mode %04o) must be root's and closed "
+                            "to others: chown root:root %s; chmod 600 %s",
+                            path, st.st_uid, st.st_mode & 07777, path, path);
+    }
+
+    n = read(fd, text, sizeof(text));
+    close(fd);
+
+    if (n == -1 || runner_key_parse(text, n, key) == -1) {
+        explicit_bzero(text, sizeof(text));
+        return runner_error(err, "bad_key_file", 0, "the key file \"%s\" must "
+                            "hold exactly 64 hex digits: openssl rand -hex 32 "
+                            "> %s", path, path);
+    }
+
+    explicit_bzero(text, sizeof(text));
+
+    return 0;
+}
+
+
+int
+runner_key_parse(const char *text, size_t size, uint8_t *key)
+{
+    int   rc;
+    char  digits[2 * SANDBOX_WIRE_KEY_SIZE + 1];
+
+    if (size == sizeof(digits) && text[size - 1] == '\n') {
+        size--;
+    }
+
+    if (size != 2 * SANDBOX_WIRE_KEY_SIZE) {
+        return -1;
+    }
+
+    memcpy(digits, text, size);
+    digits[size] = '\0';
+
+    rc = runner_unhex(key, SANDBOX_WIRE_KEY_SIZE, digits);
+    explicit_bzero(digits, sizeof(digits));
+
+    return rc;
+}

@@ -1,0 +1,71 @@
+/*
+ * The command line and the key file, read and checked once at start.
+ */
+
+#ifndef RUNNER_OPTIONS_H
+#define RUNNER_OPTIONS_H
+
+#include <limits.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "error.h"
+#include "sandbox_wire.h"
+
+
+#define RUNNER_VERSION    "0.1.0"
+#define RUNNER_MAX_PEERS  16
+
+
+typedef struct {
+    const char  *socket;                 /* path, NULL with --listen-fd */
+    const char  *key_file;
+    const char  *state;
+    const char  *base;
+    const char  *agent;
+    const char  *runtime;                /* NULL: crun, then runc */
+    char         runtime_dir[PATH_MAX];  /* "" until the state is known */
+
+    int          listen_fd;              /* -1: none was passed */
+    int          ephemeral;
+    int          probe;
+
+    unsigned     pool;                   /* sandboxes kept ready */
+    unsigned     running;                /* commands at once */
+    unsigned     queue;                  /* commands that wait */
+    unsigned     sandboxes;              /* containers at once */
+    unsigned     per_tenant;             /* of them of one tenant */
+    unsigned     idle;                   /* seconds until it stops */
+
+    uint32_t     memory;                 /* MiB of a sandbox */
+    uint32_t     disk;                   /* MiB */
+    uint32_t     processes;
+    uint32_t     reserve;                /* MiB free before one is made */
+    unsigned     cpus;                   /* of a sandbox, at once */
+
+    uid_t        peers[RUNNER_MAX_PEERS];
+    unsigned     npeers;
+    gid_t        group;                  /* of the socket, -1: root's */
+
+    uint8_t      key[SANDBOX_WIRE_KEY_SIZE];
+} runner_options_t;
+
+
+/*
+ * Reads argv and the environment of socket activation.  0, or -1 with a text
+ * that names the option; 1 after --help and --version, which print.
+ */
+int runner_options_read(runner_options_t *options, int argc, char **argv,
+    runner_error_t *err);
+
+/*
+ * Reads the runner's key: 64 hex digits in a file that is root's and that
+ * nobody else can read.
+ */
+int runner_key_read(const char *path, uint8_t *key, runner_error_t *err);
+
+/* The text of a key file: 64 hex digits, one newline at most.  0, or -1. */
+int runner_key_parse(const char *text, size_t size, uint8_t *key);
+
+
+#endif /* RUNNER_OPTIONS_H */

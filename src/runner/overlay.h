@@ -1,0 +1,32 @@
+/*
+ * The root of a sandbox: base and agent below, its disk above.
+ */
+
+#ifndef RUNNER_OVERLAY_H
+#define RUNNER_OVERLAY_H
+
+#include <stdint.h>
+
+#include "error.h"
+
+
+#define RUNNER_AGENT_PATH  "/usr/libexec/sandbox-agent"  /* inside */
+
+
+/*
+ * Mounts on "r" in the directory `bundle`, which needs the empty directories
+ * a, d, l, r; the disk is "disk.img" in the directory `slot`.  Every id is
+ * shifted to the range `ids`.  All other mounts are gone when this returns, and
+ * "r" may be detached once a container has been started from it.
+ *
+ * Changes the working directory of the calling thread, which must have one of
+ * its own.  Blocking.
+ */
+int runner_overlay_mount(int bundle, int slot, const char *base,
+    const char *agent, uint32_t ids, runner_error_t *err);
+
+/* Detaches "r" in `bundle`; no harm if it is not mounted. */
+void runner_overlay_detach(int bundle);
+
+
+#endif /* RUNNER_OVERLAY_H */

@@ -1,0 +1,174 @@
+/*
+ * The warm pool.  A container leaves it once and never comes back.
+ */
+
+#include "container.h"
+#include "pool.h"
+
+
+#define RUNNER_POOL_BUSY       4                 /* jobs that come first */
+#define RUNNER_POOL_PAUSE      200               /* ms, then look again */
+#define RUNNER_POOL_MAX_PAUSE  30000
+
+
+static void runner_pool_timer(void *data);
+
+
+void
+runner_pool_init(runner_t *runner)
+{
+    runner->pool.disk = runner->options->disk;
+    runner->pool.timer.handler = runner_pool_timer;
+    runner->pool.timer.data = runner;
+}
+
+
+static void
+runner_pool_timer(void *data)
+{
+    runner_pool_fill(data);
+}
+
+
+void
+runner_pool_fill(runner_t *runner)
+{
+    runner_pool_t       *pool;
+    runner_container_t  *container;
+
+    pool = &runner->pool;
+
+    if (runner->mode != RUNNER_RUNNING || pool->pending
+        || pool->ready >= runner->options->pool || pool->timer.index)
+    {
+        return;
+    }
+
+    if (runner->jobs.pending >= RUNNER_POOL_BUSY) {
+        (void) runner_timer_start(&runner->loop, &pool->timer,
+                                  RUNNER_POOL_PAUSE);
+        return;
+    }
+
+    container = runner_container_new(runner, 0, pool->disk, 0);
+
+    if (container != NULL) {
+        container->pooled = 1;
+        pool->pending = 1;
+        runner_container_create(container);
+    }
+}
+
+
+runner_container_t *
+runner_pool_take(runner_t *runner, uint32_t disk)
+{
+    runner_pool_t        *pool;
+    runner_container_t   *container, **p, *other;
+
+    pool = &runner->pool;
+    disk = disk ? disk : runner->options->disk;
+    other = NULL;
+
+    for (p = &pool->first; (container = *p) != NULL;
+         p = &container->pool_next)
+    {
+        if (!runner_container_usable(container)) {
+            continue;
+        }
+
+        if (container->slot.record.disk != disk) {
+            other = container;
+            continue;
+        }
+
+        *p = container->pool_next;
+        container->pooled = 0;
+        pool->ready--;
+
+        runner_pool_fill(runner);
+
+        return container;
+    }
+
+    /* the pool follows what is asked for */
+
+    if (pool->disk != disk) {
+        pool->disk = disk;
+
+        if (other != NULL) {
+            runner_container_end(other, SANDBOX_OUTCOME_LOST, 1);
+        }
+    }
+
+    return NULL;
+}
+
+
+void
+runner_pool_ready(runner_container_t *container)
+{
+    runner_pool_t  *pool;
+
+    pool = &container->runner->pool;
+
+    pool->pending = 0;
+    pool->failures = 0;
+    pool->ready++;
+    container->pool_next = pool->first;
+    pool->first = container;
+
+    runner_pool_fill(container->runner);
+}
+
+
+void
+runner_pool_lost(runner_container_t *container)
+{
+    uint64_t              pause;
+    runner_pool_t        *pool;
+    runner_container_t  **p;
+
+    pool = &container->runner->pool;
+    container->pooled = 0;
+
+    for (p = &pool->first; *p != NULL; p = &(*p)->pool_next) {
+        if (*p == container) {
+            *p = container->pool_next;
+            pool->ready--;
+            return;
+        }
+    }
+
+    /* it was still being made */
+
+    pool->pending = 0;
+
+    pause = (uint64_t) 1000 << pool->failures;
+
+    if (pause < RUNNER_POOL_MAX_PAUSE) {
+        pool->failures++;
+
+    } else {
+        pause = RUNNER_POOL_MAX_PAUSE;
+    }
+
+    (void) runner_timer_start(&container->runner->loop, &pool->timer, pause);
+}
+
+
+void
+runner_pool_drop(runner_t *runner)
+{
+    runner_container_t  *container, *next;
+
+    runner_timer_stop(&runner->loop, &runner->pool.timer);
+
+    for (container = runner->containers; container != NULL; container = next) {
+        next = container->next;
+
+        if (container->pooled) {
+            runner_container_end(container, SANDBOX_OUTCOME_LOST, 1);
+        }
+    }
+}

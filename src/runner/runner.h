@@ -1,0 +1,207 @@
+/*
+ * The running daemon: what the files of the event loop share.  Only the loop's
+ * thread touches any of it; a slot belongs to a job while that is pending.
+ */
+
+#ifndef RUNNER_H
+#define RUNNER_H
+
+#include <stdint.h>
+
+#include "error.h"
+#include "grants.h"
+#include "host.h"
+#include "jobs.h"
+#include "log.h"
+#include "loop.h"
+#include "message.h"
+#include "options.h"
+#include "queue.h"
+#include "sandbox_control.h"
+#include "sandbox_wire.h"
+#include "slot.h"
+
+
+#define RUNNER_BUCKETS         1024              /* of sessions */
+#define RUNNER_MAX_WAITING     128               /* connections a sandbox */
+#define RUNNER_MAX_SENT        256               /* handed over, not taken */
+#define RUNNER_MAX_HEAD        4096              /* of the runner's own */
+#define RUNNER_FAILURES        3                 /* in ... */
+#define RUNNER_FAILURES_MS     10000
+
+#define RUNNER_CREATE_WAIT     30000             /* ms */
+#define RUNNER_READY_WAIT      5000
+#define RUNNER_STOP_WAIT       3000
+#define RUNNER_DEATH_WAIT      1000              /* after the channel broke */
+#define RUNNER_SYNC_INTERVAL   30000
+
+
+typedef struct runner_s            runner_t;
+typedef struct runner_sandbox_s    runner_sandbox_t;
+typedef struct runner_container_s  runner_container_t;
+
+
+typedef enum {
+    RUNNER_CONN_PREAMBLE = 0,            /* waits for its 128 bytes */
+    RUNNER_CONN_HEAD,                    /* an operation of the runner */
+    RUNNER_CONN_WAITING,                 /* for a sandbox, or for its end */
+    RUNNER_CONN_SENT,                    /* handed over, not yet taken */
+    RUNNER_CONN_LINGER                   /* refused, reads input away */
+} runner_conn_state_e;
+
+
+struct runner_conn_s {
+    runner_later_t        later;
+    runner_event_t        event;
+    runner_timer_t        timer;
+    runner_queue_link_t   link;
+    runner_t             *runner;
+    runner_sandbox_t     *sandbox;       /* in whose line it waits, or NULL */
+
+    runner_conn_state_e   state;
+    int                   watched;
+    int                   memfd;         /* a returned request, or -1 */
+    int                   fresh;         /* the instance was made for it */
+    uint32_t              serial;
+    uint64_t              deadline;      /* ms, of waiting */
+    size_t                lingered;      /* bytes read away */
+
+    sandbox_preamble_t    preamble;      /* without the key */
+};
+
+
+typedef enum {
+    RUNNER_CONTAINER_STARTING = 0,       /* a job makes it */
+    RUNNER_CONTAINER_OPENING,            /* its READY is awaited */
+    RUNNER_CONTAINER_READY,
+    RUNNER_CONTAINER_ENDING,             /* its death is awaited */
+    RUNNER_CONTAINER_CLEANING,           /* a job takes it apart */
+    RUNNER_CONTAINER_STOPPED             /* only its disk is left */
+} runner_container_state_e;
+
+
+/* a slot and its agent; in the pool it has no sandbox, nor when it is dying */
+
+struct runner_container_s {
+    runner_later_t            later;
+    runner_t                 *runner;
+    runner_container_t       *next;      /* all containers */
+    runner_container_t      **prev;
+    runner_container_t       *pool_next;
+    runner_sandbox_t         *sandbox;
+
+    runner_container_state_e  state;
+    runner_slot_t             slot;
+    runner_event_t            control;
+    runner_event_t            process;
+    runner_timer_t            timer;
+    runner_job_t              job;
+
+    int                       claimed;
+    int                       pooled;
+    int                       end;       /* as soon as its job is done */
+    int                       destroy;   /* at its end, with the disk */
+    int                       outdated;  /* speaks an old version only */
+    int                       grant;     /* to be sent when there is room */
+    int                       stop;      /* likewise; outcome + 1 */
+    int                       out;       /* waits for room in the socket */
+    unsigned                  attempts;  /* to clean up */
+
+    uint32_t                  serial;
+    unsigned                  held;      /* run slots */
+    runner_waiter_t           waiter;
+    runner_queue_t            sent;      /* handed over, not yet taken */
+    runner_queue_t            gone;      /* wait for its end */
+    sandbox_state_e           before;    /* its state before DELETE */
+};
+
+
+/* a session that has a sandbox */
+
+struct runner_sandbox_s {
+    runner_later_t        later;
+    runner_t             *runner;
+    runner_sandbox_t     *hash_next;
+    runner_sandbox_t     *used_next;     /* least recently used first */
+    runner_sandbox_t     *used_prev;
+
+    uint8_t               session[SANDBOX_WIRE_SESSION_SIZE];
+    runner_tenant_t      *tenant;
+    runner_container_t   *container;     /* NULL only between two */
+    uint64_t              instance;
+    char                  id[SANDBOX_WIRE_SANDBOX_ID_SIZE + 1];
+    int                   created;       /* no agent was told of it yet */
+    int                   live;          /* counted against the limits */
+    int                   dirty;         /* used since the last sync */
+    uint64_t              used;          /* ms, monotonic */
+
+    runner_queue_t        waiting;       /* for an agent, in order */
+    runner_queue_t        returned;      /* by one that will be replaced */
+    runner_queue_t        resets;        /* RESET, answered when ready */
+
+    runner_report_t       report;        /* the agent's last STATE */
+    unsigned              ungranted;     /* commands sent since */
+    unsigned              load;          /* counted in runner->queued */
+
+    uint64_t              failures[RUNNER_FAILURES];
+    uint64_t              failed_until;  /* ms, monotonic */
+};
+
+
+typedef struct {
+    runner_container_t   *first;         /* ready and never used */
+    unsigned              ready;
+    unsigned              pending;       /* being made: 0 or 1 */
+    unsigned              failures;
+    uint32_t              disk;          /* MiB that were asked for last */
+    runner_timer_t        timer;
+} runner_pool_t;
+
+
+typedef enum {
+    RUNNER_RUNNING = 0,
+    RUNNER_LEAVE,                        /* ends, sandboxes go on */
+    RUNNER_STOP,                         /* sandboxes stop, files stay */
+    RUNNER_DESTROY                       /* nothing stays */
+} runner_mode_e;
+
+
+struct runner_s {
+    runner_options_t     *options;
+    runner_host_t         host;
+    runner_loop_t         loop;
+    runner_jobs_t         jobs;
+    runner_mode_e         mode;
+    int                   listening;     /* 1: the socket file is ours */
+    int                   accepting;
+
+    runner_event_t        listener;
+    runner_event_t        signals;
+    runner_timer_t        accept_timer;
+    runner_timer_t        tick;
+    uint64_t              synced;        /* ms, monotonic */
+    int                   syncing;
+
+    unsigned              conns;
+    unsigned              max_conns;
+
+    runner_grants_t       grants;
+    unsigned              queued;        /* commands that wait anywhere */
+    unsigned              max_queued;
+    unsigned              live;          /* containers of sandboxes */
+    unsigned              max_live;
+    unsigned              max_per_tenant;
+    uint64_t              idle_ms;
+
+    uint64_t              instance;      /* the last one that was given */
+    uint32_t              number;        /* the last slot */
+    unsigned              sandboxes;
+    runner_sandbox_t     *sessions[RUNNER_BUCKETS];
+    runner_sandbox_t     *used_first;
+    runner_sandbox_t     *used_last;
+    runner_container_t   *containers;
+    runner_pool_t         pool;
+};
+
+
+#endif /* RUNNER_H */

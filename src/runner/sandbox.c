@@ -1,0 +1,776 @@
+/*
+ * Sandboxes.  The order of a session's requests is kept whatever happens to
+ * its containers: what was handed over and not taken goes before what waits,
+ * what an agent returned goes before that.
+ *
+ * Knows no bytes of requests but the preamble.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conn.h"
+#include "container.h"
+#include "control.h"
+#include "file.h"
+#include "operation.h"
+#include "pool.h"
+#include "sandbox.h"
+
+
+#define RUNNER_MIN_MEMORY     32                 /* MiB */
+#define RUNNER_MIN_DISK       32
+#define RUNNER_MIN_PROCESSES  8
+#define RUNNER_MAX_MIB        (1024 * 1024)
+#define RUNNER_MAX_PROCESSES  100000
+
+
+static runner_sandbox_t *runner_sandbox_create(runner_conn_t *conn);
+static void runner_sandbox_instance(runner_sandbox_t *sandbox);
+static int runner_sandbox_obtain(runner_sandbox_t *sandbox,
+    const sandbox_preamble_t *preamble);
+static int runner_sandbox_claim(runner_sandbox_t *sandbox);
+static void runner_sandbox_wake(runner_sandbox_t *sandbox);
+static runner_container_t *runner_sandbox_detach(runner_sandbox_t *sandbox);
+static void runner_sandbox_wait_again(runner_sandbox_t *sandbox,
+    runner_queue_t *queue);
+static void runner_sandbox_failure(runner_sandbox_t *sandbox,
+    const runner_error_t *err);
+static void runner_sandbox_refuse(runner_sandbox_t *sandbox, const char *code,
+    const char *detail, unsigned retry_after);
+static void runner_sandbox_drop(runner_sandbox_t *sandbox);
+static uint32_t runner_sandbox_bound(uint32_t value, uint32_t min,
+    uint32_t max);
+
+
+void
+runner_sandbox_route(runner_conn_t *conn)
+{
+    const char          *code;
+    runner_t            *runner;
+    runner_sandbox_t    *sandbox;
+    runner_container_t  *container;
+    sandbox_preamble_t  *preamble;
+
+    runner = conn->runner;
+    preamble = &conn->preamble;
+    sandbox = runner_sandbox_find(runner, preamble->session);
+
+    if (preamble->instance
+        && (sandbox == NULL || sandbox->instance != preamble->instance))
+    {
+        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
+                           "gone", 0);
+        return;
+    }
+
+    if (sandbox == NULL && (preamble->flags & SANDBOX_FLAG_NO_CREATE)) {
+        runner_conn_refuse(conn, "no_sandbox", "the conversation has no "
+                           "sandbox", 0);
+        return;
+    }
+
+    if (preamble->operation == SANDBOX_OPERATION_COMMAND
+        && runner_session_full(runner))
+    {
+        runner_conn_refuse(conn, "at_capacity", "too many commands wait on "
+                           "this host", 5);
+        return;
+    }
+
+    if (sandbox == NULL) {
+        sandbox = runner_sandbox_create(conn);
+
+        if (sandbox == NULL) {
+            return;
+        }
+
+        runner_conn_wait(conn, &sandbox->waiting, sandbox);
+        runner_session_load(sandbox);
+
+        if (runner_sandbox_obtain(sandbox, preamble) == -1) {
+            runner_sandbox_drop(sandbox);
+        }
+
+        return;
+    }
+
+    container = sandbox->container;
+
+    if (sandbox->failed_until > runner->loop.now) {
+        runner_conn_refuse(conn, "sandbox_failed", "the sandbox could not be "
+                           "started; it is tried again soon", 10);
+        return;
+    }
+
+    if (sandbox->waiting.n >= RUNNER_MAX_WAITING) {
+        runner_conn_refuse(conn, "too_many_pending", "too many requests wait "
+                           "for this sandbox", 5);
+        return;
+    }
+
+    if (!sandbox->live) {
+        code = runner_session_admit(runner, sandbox->tenant);
+
+        if (code != NULL) {
+            runner_conn_refuse(conn, code, "too many sandboxes are in use",
+                               10);
+            return;
+        }
+
+        runner_session_live(sandbox, 1);
+    }
+
+    runner_session_touch(sandbox);
+    sandbox->dirty = 1;
+    container->slot.record.used_ms = runner_wall_ms();
+
+    if (container->outdated && !runner_session_busy(sandbox)) {
+        runner_container_end(container, SANDBOX_OUTCOME_LOST, 0);
+    }
+
+    if (sandbox->waiting.n == 0 && runner_container_usable(container)
+        && container->sent.n < RUNNER_MAX_SENT
+        && runner_control_conn(container, conn) == RUNNER_CONTROL_OK)
+    {
+        runner_session_load(sandbox);
+        return;
+    }
+
+    runner_conn_wait(conn, &sandbox->waiting, sandbox);
+    runner_session_load(sandbox);
+    runner_sandbox_wake(sandbox);
+}
+
+
+/* an entry for a session that has none; refuses conn and returns NULL */
+
+static runner_sandbox_t *
+runner_sandbox_create(runner_conn_t *conn)
+{
+    const char        *code;
+    runner_t          *runner;
+    runner_sandbox_t  *sandbox;
+
+    runner = conn->runner;
+
+    sandbox = runner_session_add(runner, conn->preamble.session,
+                                 conn->preamble.tenant);
+    if (sandbox == NULL) {
+        runner_conn_refuse(conn, "at_capacity", "the runner has no memory",
+                           10);
+        return NULL;
+    }
+
+    code = runner_session_admit(runner, sandbox->tenant);
+
+    if (code != NULL) {
+        runner_session_remove(sandbox);
+        runner_conn_refuse(conn, code, "too many sandboxes are in use", 10);
+        return NULL;
+    }
+
+    runner_session_live(sandbox, 1);
+    runner_sandbox_instance(sandbox);
+
+    if (conn->preamble.flags & SANDBOX_FLAG_FRESH) {
+        conn->fresh = 1;
+    }
+
+    return sandbox;
+}
+
+
+static void
+runner_sandbox_instance(runner_sandbox_t *sandbox)
+{
+    uint8_t  random[10];
+
+    runner_random(random, sizeof(random));
+
+    strcpy(sandbox->id, "sbx_");
+    runner_hex(sandbox->id + 4, random, sizeof(random));
+
+    sandbox->instance = runner_session_instance(sandbox->runner);
+    sandbox->created = 1;
+    sandbox->dirty = 1;
+}
+
+
+/* a container for a new instance: from the pool, or made for it.  0, or -1 */
+
+static int
+runner_sandbox_obtain(runner_sandbox_t *sandbox,
+    const sandbox_preamble_t *preamble)
+{
+    int                  pooled;
+    uint32_t             memory, disk, processes;
+    runner_t            *runner;
+    runner_record_t     *record;
+    runner_container_t  *container;
+
+    runner = sandbox->runner;
+
+    memory = runner_sandbox_bound(preamble->memory, RUNNER_MIN_MEMORY,
+                                  RUNNER_MAX_MIB);
+    disk = runner_sandbox_bound(preamble->disk, RUNNER_MIN_DISK,
+                                RUNNER_MAX_MIB);
+    processes = runner_sandbox_bound(preamble->processes,
+                                     RUNNER_MIN_PROCESSES,
+                                     RUNNER_MAX_PROCESSES);
+
+    container = runner_pool_take(runner, disk);
+    pooled = container != NULL;
+
+    if (container == NULL) {
+        container = runner_container_new(runner, memory, disk, processes);
+
+        if (container == NULL) {
+            return -1;
+        }
+    }
+
+    container->sandbox = sandbox;
+    sandbox->container = container;
+
+    record = &container->slot.record;
+    memcpy(record->session, sandbox->session, SANDBOX_WIRE_SESSION_SIZE);
+    memcpy(record->tenant, sandbox->tenant->digest, SANDBOX_WIRE_TENANT_SIZE);
+    strcpy(record->id, sandbox->id);
+    record->instance = sandbox->instance;
+    record->created_ms = runner_wall_ms();
+    record->used_ms = record->created_ms;
+
+    if (!pooled) {
+        runner_container_create(container);
+        return 0;
+    }
+
+    memory = memory ? memory : runner->options->memory;
+    processes = processes ? processes : runner->options->processes;
+
+    if ((memory != record->memory || processes != record->processes)
+        && runner_cgroup_limit(&runner->host.cgroups, record->number, memory,
+                               processes) == -1)
+    {
+        runner_log(RUNNER_LOG_ERROR, "the limits of slot %u can't be set",
+                   record->number);
+        runner_container_end(runner_sandbox_detach(sandbox),
+                             SANDBOX_OUTCOME_LOST, 1);
+        return -1;
+    }
+
+    record->memory = memory;
+    record->processes = processes;
+
+    runner_sandbox_ready(sandbox);
+
+    return 0;
+}
+
+
+static uint32_t
+runner_sandbox_bound(uint32_t value, uint32_t min, uint32_t max)
+{
+    return value == 0 ? 0 : value < min ? min : value > max ? max : value;
+}
+
+
+void
+runner_sandbox_ready(runner_sandbox_t *sandbox)
+{
+    if (!sandbox->container->claimed
+        && runner_sandbox_claim(sandbox) == -1)
+    {
+        return;
+    }
+
+    runner_operation_reset_done(sandbox);
+    (void) runner_sandbox_flush(sandbox);
+    runner_session_touch(sandbox);
+}
+
+
+/* what is on disk comes before what an agent is told.  -1: it is gone */
+
+static int
+runner_sandbox_claim(runner_sandbox_t *sandbox)
+{
+    int                  error;
+    runner_container_t  *container;
+
+    container = sandbox->container;
+
+    if (runner_slot_save(&sandbox->runner->host, &container->slot, 0) == -1) {
+        error = errno;
+
+        runner_log(RUNNER_LOG_ERROR, "the record of sandbox %s can't be "
+                   "written: %s.  Remedy: make room below \"%s\"", sandbox->id,
+                   strerror(error), sandbox->runner->host.state);
+
+        runner_sandbox_refuse(sandbox, error == ENOSPC ? "disk_full"
+                                                       : "sandbox_failed",
+                              "the state of the sandbox can't be written",
+                              30);
+
+        if (sandbox->created) {
+            runner_container_end(runner_sandbox_detach(sandbox),
+                                 SANDBOX_OUTCOME_LOST, 1);
+            runner_session_remove(sandbox);
+
+        } else {
+            runner_container_clean(container);
+        }
+
+        return -1;
+    }
+
+    if (runner_control_claim(container) != RUNNER_CONTROL_OK) {
+
+        /* it died just now; what waits goes to its successor */
+
+        container->claimed = 0;
+        return -1;
+    }
+
+    sandbox->created = 0;
+
+    return 0;
+}
+
+
+static void
+runner_sandbox_wake(runner_sandbox_t *sandbox)
+{
+    if (sandbox->container->state == RUNNER_CONTAINER_STOPPED) {
+        runner_container_start(sandbox->container);
+        return;
+    }
+
+    (void) runner_sandbox_flush(sandbox);
+}
+
+
+int
+runner_sandbox_flush(runner_sandbox_t *sandbox)
+{
+    int                  rc;
+    runner_conn_t       *conn;
+    runner_container_t  *container;
+
+    container = sandbox->container;
+    rc = RUNNER_CONTROL_OK;
+
+    while (runner_container_usable(container) && container->claimed
+           && container->sent.n < RUNNER_MAX_SENT
+           && (conn = sandbox->waiting.first) != NULL)
+    {
+        rc = runner_control_conn(container, conn);
+
+        if (rc != RUNNER_CONTROL_OK) {
+            break;
+        }
+    }
+
+    runner_session_load(sandbox);
+
+    return rc;
+}
+
+
+void
+runner_sandbox_conn_left(runner_sandbox_t *sandbox)
+{
+    runner_session_load(sandbox);
+}
+
+
+void
+runner_sandbox_want(runner_sandbox_t *sandbox)
+{
+    runner_t  *runner;
+
+    runner = sandbox->runner;
+
+    runner_grants_wait(&runner->grants, &sandbox->container->waiter,
+                       sandbox->tenant, sandbox->container);
+    runner_sandbox_grant(runner);
+}
+
+
+void
+runner_sandbox_grant(runner_t *runner)
+{
+    runner_waiter_t  *waiter;
+
+    while ((waiter = runner_grants_next(&runner->grants)) != NULL) {
+        runner_control_grant(waiter->data);
+    }
+}
+
+
+void
+runner_sandbox_report(runner_sandbox_t *sandbox,
+    const runner_report_t *report)
+{
+    sandbox->report = *report;
+
+    /* what was sent and not taken is not in its numbers yet */
+
+    if (sandbox->ungranted > sandbox->container->sent.n) {
+        sandbox->ungranted = sandbox->container->sent.n;
+    }
+
+    runner_session_load(sandbox);
+    runner_session_touch(sandbox);
+    sandbox->dirty = 1;
+    sandbox->container->slot.record.used_ms = runner_wall_ms();
+
+    /* there may be room for more that is not taken */
+
+    if (sandbox->waiting.n) {
+        (void) runner_sandbox_flush(sandbox);
+    }
+}
+
+
+void
+runner_sandbox_lost(runner_sandbox_t *sandbox, int unexpected)
+{
+    runner_container_t  *container;
+
+    container = sandbox->container;
+
+    container->slot.record.commands += sandbox->report.commands;
+    memset(&sandbox->report, 0, sizeof(sandbox->report));
+    sandbox->ungranted = 0;
+
+    runner_sandbox_wait_again(sandbox, &container->sent);
+    runner_queue_move_before(&sandbox->waiting, &sandbox->returned);
+    runner_session_load(sandbox);
+
+    if (unexpected) {
+        runner_sandbox_failure(sandbox, NULL);
+    }
+}
+
+
+/* all of a line of connections becomes the first of those that wait */
+
+static void
+runner_sandbox_wait_again(runner_sandbox_t *sandbox, runner_queue_t *queue)
+{
+    runner_conn_t  *conn, *next;
+
+    for (conn = queue->first; conn != NULL; conn = next) {
+        next = conn->link.next;
+        runner_conn_wait_again(conn, sandbox);
+    }
+
+    runner_queue_move_before(&sandbox->waiting, queue);
+}
+
+
+void
+runner_sandbox_stopped(runner_sandbox_t *sandbox)
+{
+    runner_t  *runner;
+
+    runner = sandbox->runner;
+
+    if (sandbox->waiting.n && runner->mode == RUNNER_RUNNING) {
+        runner_session_live(sandbox, 1);
+        runner_container_start(sandbox->container);
+        return;
+    }
+
+    runner_session_live(sandbox, 0);
+}
+
+
+void
+runner_sandbox_not_created(runner_sandbox_t *sandbox,
+    const runner_error_t *err)
+{
+    sandbox_preamble_t  preamble;
+
+    memset(&preamble, 0, sizeof(preamble));
+    preamble.memory = sandbox->container->slot.record.memory;
+    preamble.disk = sandbox->container->slot.record.disk;
+    preamble.processes = sandbox->container->slot.record.processes;
+
+    runner_sandbox_failure(sandbox, err);
+
+    if (sandbox->failed_until > sandbox->runner->loop.now
+        || sandbox->runner->mode != RUNNER_RUNNING
+        || (sandbox->waiting.n == 0 && sandbox->resets.n == 0)
+        || runner_sandbox_obtain(sandbox, &preamble) == -1)
+    {
+        runner_sandbox_drop(sandbox);
+    }
+}
+
+
+void
+runner_sandbox_not_started(runner_sandbox_t *sandbox,
+    const runner_error_t *err)
+{
+    runner_sandbox_failure(sandbox, err);
+
+    if (sandbox->failed_until > sandbox->runner->loop.now
+        || sandbox->waiting.n == 0)
+    {
+        runner_session_live(sandbox, 0);
+        return;
+    }
+
+    runner_container_start(sandbox->container);
+}
+
+
+/*
+ * Counts a start that failed, or a death.  A full disk does not get better by
+ * trying; too many of the others in a short time: nobody waits any longer.
+ */
+
+static void
+runner_sandbox_failure(runner_sandbox_t *sandbox, const runner_error_t *err)
+{
+    int        full;
+    uint64_t   now;
+
+    now = sandbox->runner->loop.now;
+    full = err != NULL && strcmp(err->code, "disk_full") == 0;
+
+    memmove(sandbox->failures + 1, sandbox->failures,
+            sizeof(sandbox->failures) - sizeof(sandbox->failures[0]));
+    sandbox->failures[0] = now;
+
+    if (!full
+        && (sandbox->failures[RUNNER_FAILURES - 1] == 0
+            || now - sandbox->failures[RUNNER_FAILURES - 1]
+               > RUNNER_FAILURES_MS))
+    {
+        return;
+    }
+
+    memset(sandbox->failures, 0, sizeof(sandbox->failures));
+    sandbox->failed_until = now + (full ? 1000 : RUNNER_FAILURES_MS);
+
+    runner_log(RUNNER_LOG_ERROR, "sandbox %s failed: %s", sandbox->id,
+               err ? err->text : "its agent dies again and again");
+
+    if (full) {
+        runner_sandbox_refuse(sandbox, "disk_full", "the runner's disk is "
+                              "full", 30);
+        return;
+    }
+
+    runner_sandbox_refuse(sandbox, "sandbox_failed", "the sandbox could not "
+                          "be started", 10);
+}
+
+
+static void
+runner_sandbox_refuse(runner_sandbox_t *sandbox, const char *code,
+    const char *detail, unsigned retry_after)
+{
+    runner_conn_t  *conn;
+
+    while ((conn = sandbox->returned.first) != NULL
+           || (conn = sandbox->waiting.first) != NULL
+           || (conn = sandbox->resets.first) != NULL)
+    {
+        runner_queue_remove(conn);
+        runner_conn_refuse(conn, code, detail, retry_after);
+    }
+}
+
+
+/* it has no container and gets none */
+
+static void
+runner_sandbox_drop(runner_sandbox_t *sandbox)
+{
+    runner_sandbox_refuse(sandbox, "sandbox_failed", "the sandbox could not "
+                          "be made", 10);
+    runner_session_remove(sandbox);
+}
+
+
+/*
+ * Takes the container away from it: a tombstone, since its successor, if any,
+ * starts from nothing.
+ */
+
+static runner_container_t *
+runner_sandbox_detach(runner_sandbox_t *sandbox)
+{
+    runner_container_t  *container;
+
+    container = sandbox->container;
+    container->before = runner_sandbox_state(sandbox);
+
+    runner_grants_leave(&sandbox->runner->grants, &container->waiter);
+
+    container->sandbox = NULL;
+    container->destroy = 1;
+    sandbox->container = NULL;
+
+    memset(&sandbox->report, 0, sizeof(sandbox->report));
+    sandbox->ungranted = 0;
+    runner_session_load(sandbox);
+
+    /* while a job has it, the job that destroys it writes the tombstone */
+
+    if (container->state != RUNNER_CONTAINER_STARTING
+        && container->state != RUNNER_CONTAINER_CLEANING)
+    {
+        container->slot.record.deleted = 1;
+
+        if (runner_slot_save(&sandbox->runner->host, &container->slot, 0)
+            == -1)
+        {
+            runner_log(RUNNER_LOG_ERROR, "the tombstone of sandbox %s can't "
+                       "be written: %s", sandbox->id, strerror(errno));
+        }
+    }
+
+    return container;
+}
+
+
+runner_container_t *
+runner_sandbox_delete(runner_sandbox_t *sandbox)
+{
+    runner_container_t  *container;
+
+    container = runner_sandbox_detach(sandbox);
+
+    runner_sandbox_refuse(sandbox, "gone", "the sandbox was deleted", 0);
+    runner_session_remove(sandbox);
+
+    runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
+
+    return container;
+}
+
+
+void
+runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
+{
+    runner_container_t  *container;
+
+    if (sandbox == NULL) {
+        if (conn->preamble.flags & SANDBOX_FLAG_NO_CREATE) {
+            runner_conn_refuse(conn, "no_sandbox", "the conversation has no "
+                               "sandbox", 0);
+            return;
+        }
+
+        sandbox = runner_sandbox_create(conn);
+
+        if (sandbox == NULL) {
+            return;
+        }
+
+    } else {
+        container = runner_sandbox_detach(sandbox);
+        runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
+
+        sandbox->failed_until = 0;
+        runner_session_live(sandbox, 1);
+        runner_sandbox_instance(sandbox);
+    }
+
+    runner_conn_wait(conn, &sandbox->resets, NULL);
+
+    if (runner_sandbox_obtain(sandbox, &conn->preamble) == -1) {
+        runner_sandbox_drop(sandbox);
+    }
+}
+
+
+void
+runner_sandbox_replace(runner_sandbox_t *sandbox)
+{
+    sandbox_preamble_t   preamble;
+    runner_container_t  *container;
+
+    container = runner_sandbox_detach(sandbox);
+
+    runner_sandbox_wait_again(sandbox, &container->sent);
+    runner_queue_move_before(&sandbox->waiting, &sandbox->returned);
+    runner_session_load(sandbox);
+
+    memset(&preamble, 0, sizeof(preamble));
+
+    if (sandbox->waiting.first != NULL) {
+        sandbox->waiting.first->fresh = 1;
+        preamble = sandbox->waiting.first->preamble;
+    }
+
+    runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
+    runner_sandbox_instance(sandbox);
+
+    if (runner_sandbox_obtain(sandbox, &preamble) == -1) {
+        runner_sandbox_drop(sandbox);
+    }
+}
+
+
+unsigned
+runner_sandbox_state(const runner_sandbox_t *sandbox)
+{
+    if (sandbox == NULL || sandbox->container == NULL) {
+        return SANDBOX_STATE_NONE;
+    }
+
+    switch (sandbox->container->state) {
+
+    case RUNNER_CONTAINER_STARTING:
+    case RUNNER_CONTAINER_OPENING:
+        return SANDBOX_STATE_CREATING;
+
+    case RUNNER_CONTAINER_READY:
+        return SANDBOX_STATE_RUNNING;
+
+    default:
+        if (sandbox->failed_until > sandbox->runner->loop.now) {
+            return SANDBOX_STATE_FAILED;
+        }
+
+        return sandbox->waiting.n ? SANDBOX_STATE_CREATING
+                                  : SANDBOX_STATE_IDLE;
+    }
+}
+
+
+runner_sandbox_t *
+runner_sandbox_found(runner_container_t *container)
+{
+    runner_t          *runner;
+    runner_record_t   *record;
+    runner_sandbox_t  *sandbox;
+
+    runner = container->runner;
+    record = &container->slot.record;
+
+    sandbox = runner_session_add(runner, record->session, record->tenant);
+    if (sandbox == NULL) {
+        return NULL;
+    }
+
+    sandbox->instance = record->instance;
+    strcpy(sandbox->id, record->id);
+
+    if (runner->instance < record->instance) {
+        runner->instance = record->instance;
+    }
+
+    container->sandbox = sandbox;
+    sandbox->container = container;
+
+    return sandbox;
+}

@@ -1,0 +1,249 @@
+/*
+ * The allow-list of system calls.
+ *
+ * What is not listed does not exist: ENOSYS, so that libraries which try a
+ * newer call fall back to an older one.  What is refused although programs
+ * know it says EPERM.  Nothing ends a program by SIGSYS.
+ *
+ * Knows nothing of the rest of the configuration.
+ */
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "seccomp.h"
+
+
+#define RUNNER_CLONE_NAMESPACES  0x7e020000u     /* CLONE_NEW*, all of them */
+
+
+static const char  *runner_seccomp_allowed[] = {
+
+    /* files and directories */
+    "open", "openat", "openat2", "creat", "close", "close_range", "read",
+    "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev",
+    "preadv2", "pwritev2", "lseek", "_llseek", "stat", "fstat", "lstat",
+    "newfstatat", "fstatat64", "statx", "statfs", "fstatfs", "access",
+    "faccessat", "faccessat2", "truncate", "ftruncate", "fallocate",
+    "rename", "renameat", "renameat2", "link", "linkat", "symlink",
+    "symlinkat", "unlink", "unlinkat", "readlink", "readlinkat", "mkdir",
+    "mkdirat", "rmdir", "mknod", "mknodat", "chmod", "fchmod", "fchmodat",
+    "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime", "utimes",
+    "utimensat", "futimesat", "getdents", "getdents64", "chdir", "fchdir",
+    "getcwd", "umask", "dup", "dup2", "dup3", "fcntl", "fcntl64", "flock",
+    "ioctl", "fsync", "fdatasync", "sync", "syncfs", "sync_file_range",
+    "fadvise64", "readahead", "sendfile", "sendfile64", "splice", "tee",
+    "vmsplice", "copy_file_range", "getxattr", "lgetxattr", "fgetxattr",
+    "setxattr", "lsetxattr", "fsetxattr", "listxattr", "llistxattr",
+    "flistxattr", "removexattr", "lremovexattr", "fremovexattr",
+    "inotify_init", "inotify_init1", "inotify_add_watch", "inotify_rm_watch",
+    "name_to_handle_at", "cachestat",
+
+    /* memory */
+    "brk", "mmap", "mmap2", "munmap", "mremap", "mprotect", "madvise",
+    "mincore", "msync", "mlock", "mlock2", "munlock", "mlockall",
+    "munlockall", "memfd_create", "remap_file_pages", "pkey_alloc",
+    "pkey_free", "pkey_mprotect", "membarrier", "map_shadow_stack", "mseal",
+    "get_mempolicy", "process_madvise", "memfd_secret", "process_mrelease",
+
+    /* processes and threads; namespaces are refused below and by sysctl */
+    "clone3", "fork", "vfork", "execve", "execveat", "exit", "exit_group",
+    "wait4", "waitid", "waitpid", "getpid", "getppid", "gettid", "getpgid",
+    "setpgid", "getpgrp", "getsid", "setsid", "kill", "tkill", "tgkill",
+    "pidfd_open", "pidfd_send_signal", "pidfd_getfd", "prctl", "arch_prctl",
+    "set_tid_address", "set_robust_list", "get_robust_list", "rseq",
+    "futex", "futex_waitv", "futex_wake", "futex_wait", "futex_requeue",
+    "sched_yield", "sched_getaffinity", "sched_setaffinity",
+    "sched_getparam", "sched_setparam", "sched_getscheduler",
+    "sched_setscheduler", "sched_getattr", "sched_setattr",
+    "sched_get_priority_max", "sched_get_priority_min",
+    "sched_rr_get_interval", "getpriority", "setpriority", "ioprio_get",
+    "ioprio_set", "getrlimit", "ugetrlimit", "setrlimit", "prlimit64",
+    "getrusage", "times", "getcpu", "restart_syscall", "set_thread_area",
+    "get_thread_area", "ptrace", "process_vm_readv", "process_vm_writev",
+    "kcmp",
+
+    /* ids: they are checked against the user namespace, which has two */
+    "getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid",
+    "getgroups", "setuid", "setgid", "setreuid", "setregid", "setresuid",
+    "setresgid", "setfsuid", "setfsgid", "setgroups", "capget", "capset",
+
+    /* signals and time */
+    "rt_sigaction", "rt_sigprocmask", "rt_sigpending", "rt_sigsuspend",
+    "rt_sigtimedwait", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
+    "rt_sigreturn", "sigaltstack", "sigreturn", "sigaction", "sigprocmask",
+    "signalfd", "signalfd4", "pause", "alarm", "nanosleep",
+    "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday",
+    "time", "getitimer", "setitimer", "timer_create", "timer_settime",
+    "timer_gettime", "timer_getoverrun", "timer_delete", "timerfd_create",
+    "timerfd_settime", "timerfd_gettime",
+
+    /* waiting */
+    "select", "_newselect", "pselect6", "poll", "ppoll", "epoll_create",
+    "epoll_create1", "epoll_ctl", "epoll_ctl_old", "epoll_wait",
+    "epoll_wait_old", "epoll_pwait", "epoll_pwait2", "eventfd", "eventfd2",
+    "io_setup", "io_submit", "io_cancel", "io_destroy", "io_getevents",
+    "io_pgetevents",
+
+    /* pipes, sockets (families are limited below), System V and POSIX IPC */
+    "pipe", "pipe2", "socketpair", "bind", "listen", "accept", "accept4",
+    "connect", "getsockname", "getpeername", "getsockopt", "setsockopt",
+    "shutdown", "send", "recv", "sendto", "recvfrom", "sendmsg", "recvmsg",
+    "sendmmsg", "recvmmsg", "shmget", "shmat", "shmdt", "shmctl", "semget",
+    "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl",
+    "mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify",
+    "mq_getsetattr",
+
+    /* the system */
+    "uname", "sysinfo", "getrandom", "landlock_create_ruleset",
+    "landlock_add_rule", "landlock_restrict_self", "seccomp"
+};
+
+
+static const char  *runner_seccomp_refused[] = {
+    "mount", "umount", "umount2", "pivot_root", "chroot", "unshare", "setns",
+    "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick",
+    "mount_setattr", "open_by_handle_at", "swapon", "swapoff", "reboot",
+    "kexec_load", "kexec_file_load", "init_module", "finit_module",
+    "delete_module", "acct", "quotactl", "quotactl_fd", "syslog", "bpf",
+    "perf_event_open", "userfaultfd", "add_key", "request_key", "keyctl",
+    "clock_settime", "clock_adjtime", "settimeofday", "stime", "adjtimex",
+    "sethostname", "setdomainname", "iopl", "ioperm", "vhangup",
+    "lookup_dcookie", "nfsservctl", "fanotify_init", "fanotify_mark",
+    "io_uring_setup", "io_uring_enter", "io_uring_register", "set_mempolicy",
+    "mbind", "move_pages", "migrate_pages", "modify_ldt"
+};
+
+
+static json_t *runner_seccomp_names(const char **names, size_t n);
+static int runner_seccomp_rule(json_t *rules, const char *name,
+    const char *action, int error, json_t *args);
+static json_t *runner_seccomp_arg(unsigned index, uint64_t value,
+    uint64_t second, const char *op);
+
+
+json_t *
+runner_seccomp(void)
+{
+    int      rc;
+    size_t   i;
+    json_t  *seccomp, *rules;
+
+    static const int       families[] = { AF_UNIX, AF_INET, AF_INET6 };
+    static const uint64_t  personalities[] = { 0, 8, 0x20000, 0x20008,
+                                               0x40000, 0xffffffff };
+
+    rules = json_array();
+
+    rc = json_array_append_new(rules, json_pack("{s:o, s:s}", "names",
+             runner_seccomp_names(runner_seccomp_allowed,
+                                  sizeof(runner_seccomp_allowed)
+                                  / sizeof(char *)),
+             "action", "SCMP_ACT_ALLOW"));
+
+    rc |= json_array_append_new(rules, json_pack("{s:o, s:s, s:i}", "names",
+             runner_seccomp_names(runner_seccomp_refused,
+                                  sizeof(runner_seccomp_refused)
+                                  / sizeof(char *)),
+             "action", "SCMP_ACT_ERRNO", "errnoRet", EPERM));
+
+    rc |= runner_seccomp_rule(rules, "clone", "SCMP_ACT_ALLOW", 0,
+              json_pack("[o]", runner_seccomp_arg(0, RUNNER_CLONE_NAMESPACES,
+                                                  0, "SCMP_CMP_MASKED_EQ")));
+
+    /*
+     * Sockets of this network namespace and nothing else: vsock in particular
+     * reaches the hypervisor from any of them.
+     */
+
+    for (i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ALLOW", 0,
+                  json_pack("[o]", runner_seccomp_arg(0, families[i], 0,
+                                                      "SCMP_CMP_EQ")));
+    }
+
+    rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ALLOW", 0,
+              json_pack("[o, o]",
+                        runner_seccomp_arg(0, AF_NETLINK, 0, "SCMP_CMP_EQ"),
+                        runner_seccomp_arg(2, 0, 0, "SCMP_CMP_EQ")));
+
+    rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ERRNO",
+              EAFNOSUPPORT,
+              json_pack("[o]", runner_seccomp_arg(0, AF_NETLINK, 0,
+                                                  "SCMP_CMP_GT")));
+
+    for (i = 0; i < sizeof(personalities) / sizeof(personalities[0]); i++) {
+        rc |= runner_seccomp_rule(rules, "personality", "SCMP_ACT_ALLOW", 0,
+                  json_pack("[o]", runner_seccomp_arg(0, personalities[i], 0,
+                                                      "SCMP_CMP_EQ")));
+    }
+
+    seccomp = json_pack("{s:s, s:i, s:[s], s:o}",
+                        "defaultAction", "SCMP_ACT_ERRNO",
+                        "defaultErrnoRet", ENOSYS,
+                        "architectures",
+#if (defined __aarch64__)
+                        "SCMP_ARCH_AARCH64",
+#else
+                        "SCMP_ARCH_X86_64",
+#endif
+                        "syscalls", rules);
+
+    if (rc != 0) {
+        json_decref(seccomp);
+        return NULL;
+    }
+
+    return seccomp;
+}
+
+
+static json_t *
+runner_seccomp_names(const char **names, size_t n)
+{
+    size_t   i;
+    json_t  *array;
+
+    array = json_array();
+
+    for (i = 0; i < n; i++) {
+        if (json_array_append_new(array, json_string(names[i])) == -1) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+
+    return array;
+}
+
+
+/* owns args */
+
+static int
+runner_seccomp_rule(json_t *rules, const char *name, const char *action,
+    int error, json_t *args)
+{
+    json_t  *rule;
+
+    rule = json_pack("{s:[s], s:s, s:o}", "names", name, "action", action,
+                     "args", args);
+
+    if (error && json_object_set_new(rule, "errnoRet", json_integer(error))) {
+        json_decref(rule);
+        return -1;
+    }
+
+    return json_array_append_new(rules, rule);
+}
+
+
+static json_t *
+runner_seccomp_arg(unsigned index, uint64_t value, uint64_t second,
+    const char *op)
+{
+    return json_pack("{s:i, s:I, s:I, s:s}", "index", (int) index,
+                     "value", (json_int_t) value,
+                     "valueTwo", (json_int_t) second, "op", op);
+}

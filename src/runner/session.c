@@ -1,0 +1,319 @@
+/*
+ * The table of sessions and its limits.  Knows of containers only how to stop
+ * one.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "container.h"
+#include "file.h"
+#include "session.h"
+
+
+static runner_sandbox_t **runner_session_bucket(runner_t *runner,
+    const uint8_t *session);
+static void runner_session_unlink(runner_sandbox_t *sandbox);
+static runner_sandbox_t *runner_session_unused(runner_t *runner,
+    const runner_tenant_t *tenant);
+
+
+static runner_sandbox_t **
+runner_session_bucket(runner_t *runner, const uint8_t *session)
+{
+    uint64_t  h;
+
+    h = runner_hash(session, SANDBOX_WIRE_SESSION_SIZE);
+
+    return &runner->sessions[h % RUNNER_BUCKETS];
+}
+
+
+runner_sandbox_t *
+runner_sandbox_find(runner_t *runner, const uint8_t *session)
+{
+    runner_sandbox_t  *sandbox;
+
+    for (sandbox = *runner_session_bucket(runner, session);
+         sandbox != NULL;
+         sandbox = sandbox->hash_next)
+    {
+        if (memcmp(sandbox->session, session, SANDBOX_WIRE_SESSION_SIZE)
+            == 0)
+        {
+            return sandbox;
+        }
+    }
+
+    return NULL;
+}
+
+
+runner_sandbox_t *
+runner_session_add(runner_t *runner, const uint8_t *session,
+    const uint8_t *tenant)
+{
+    runner_sandbox_t  *sandbox, **bucket;
+
+    sandbox = calloc(1, sizeof(*sandbox));
+    if (sandbox == NULL) {
+        return NULL;
+    }
+
+    sandbox->tenant = runner_tenant_get(&runner->grants, tenant);
+
+    if (sandbox->tenant == NULL) {
+        free(sandbox);
+        return NULL;
+    }
+
+    sandbox->runner = runner;
+    memcpy(sandbox->session, session, SANDBOX_WIRE_SESSION_SIZE);
+    runner_queue_init(&sandbox->waiting);
+    runner_queue_init(&sandbox->returned);
+    runner_queue_init(&sandbox->resets);
+
+    bucket = runner_session_bucket(runner, session);
+    sandbox->hash_next = *bucket;
+    *bucket = sandbox;
+    runner->sandboxes++;
+
+    return sandbox;
+}
+
+
+void
+runner_session_remove(runner_sandbox_t *sandbox)
+{
+    runner_t          *runner;
+    runner_sandbox_t **p;
+
+    runner = sandbox->runner;
+
+    p = runner_session_bucket(runner, sandbox->session);
+
+    while (*p != sandbox) {
+        p = &(*p)->hash_next;
+    }
+
+    *p = sandbox->hash_next;
+    runner->sandboxes--;
+
+    runner_session_live(sandbox, 0);
+    runner->queued -= sandbox->load;
+    runner_tenant_put(&runner->grants, sandbox->tenant);
+
+    runner_loop_free_later(&runner->loop, &sandbox->later);
+}
+
+
+void
+runner_session_live(runner_sandbox_t *sandbox, int live)
+{
+    if (sandbox->live == live) {
+        return;
+    }
+
+    sandbox->live = live;
+
+    if (live) {
+        sandbox->runner->live++;
+        sandbox->tenant->sandboxes++;
+        runner_session_touch(sandbox);
+        return;
+    }
+
+    sandbox->runner->live--;
+    sandbox->tenant->sandboxes--;
+    runner_session_unlink(sandbox);
+}
+
+
+static void
+runner_session_unlink(runner_sandbox_t *sandbox)
+{
+    runner_t  *runner;
+
+    runner = sandbox->runner;
+
+    if (sandbox->used_prev != NULL) {
+        sandbox->used_prev->used_next = sandbox->used_next;
+
+    } else if (runner->used_first == sandbox) {
+        runner->used_first = sandbox->used_next;
+
+    } else {
+        return;
+    }
+
+    if (sandbox->used_next != NULL) {
+        sandbox->used_next->used_prev = sandbox->used_prev;
+
+    } else {
+        runner->used_last = sandbox->used_prev;
+    }
+
+    sandbox->used_next = NULL;
+    sandbox->used_prev = NULL;
+}
+
+
+void
+runner_session_touch(runner_sandbox_t *sandbox)
+{
+    runner_t  *runner;
+
+    runner = sandbox->runner;
+    sandbox->used = runner->loop.now;
+
+    if (!sandbox->live || runner->used_last == sandbox) {
+        return;
+    }
+
+    runner_session_unlink(sandbox);
+
+    sandbox->used_prev = runner->used_last;
+
+    if (runner->used_last != NULL) {
+        runner->used_last->used_next = sandbox;
+
+    } else {
+        runner->used_first = sandbox;
+    }
+
+    runner->used_last = sandbox;
+}
+
+
+int
+runner_session_busy(const runner_sandbox_t *sandbox)
+{
+    return sandbox->report.running || sandbox->report.queued
+           || sandbox->report.background || sandbox->ungranted
+           || sandbox->waiting.n || sandbox->returned.n || sandbox->resets.n
+           || sandbox->container->sent.n || sandbox->container->held
+           || sandbox->container->state != RUNNER_CONTAINER_READY;
+}
+
+
+/* the first in the order of use that could be stopped, of one tenant or any */
+
+static runner_sandbox_t *
+runner_session_unused(runner_t *runner, const runner_tenant_t *tenant)
+{
+    runner_sandbox_t  *sandbox;
+
+    for (sandbox = runner->used_first;
+         sandbox != NULL;
+         sandbox = sandbox->used_next)
+    {
+        if ((tenant == NULL || sandbox->tenant == tenant)
+            && !runner_session_busy(sandbox))
+        {
+            return sandbox;
+        }
+    }
+
+    return NULL;
+}
+
+
+const char *
+runner_session_admit(runner_t *runner, runner_tenant_t *tenant)
+{
+    runner_sandbox_t  *sandbox;
+
+    if (tenant->sandboxes >= runner->max_per_tenant) {
+
+        sandbox = runner_session_unused(runner, tenant);
+        if (sandbox == NULL) {
+            return "too_many_sandboxes";
+        }
+
+    } else if (runner->live >= runner->max_live) {
+
+        sandbox = runner_session_unused(runner, NULL);
+        if (sandbox == NULL) {
+            return "at_capacity";
+        }
+
+    } else {
+        return NULL;
+    }
+
+    /* from now on it does not count: it ends while the new one is made */
+
+    runner_log(RUNNER_LOG_INFO, "stopping sandbox %s to make room",
+               sandbox->id);
+    runner_session_live(sandbox, 0);
+    runner_container_end(sandbox->container, SANDBOX_OUTCOME_LOST, 0);
+
+    return NULL;
+}
+
+
+void
+runner_session_idle(runner_t *runner)
+{
+    runner_sandbox_t  *sandbox;
+
+    while ((sandbox = runner->used_first) != NULL
+           && runner->loop.now - sandbox->used >= runner->idle_ms)
+    {
+        if (runner_session_busy(sandbox)) {
+
+            /* not before it has been idle for as long */
+
+            if (runner->used_last == sandbox) {
+                sandbox->used = runner->loop.now;
+                return;
+            }
+
+            runner_session_touch(sandbox);
+            continue;
+        }
+
+        runner_log(RUNNER_LOG_INFO, "stopping sandbox %s, it is idle",
+                   sandbox->id);
+        runner_session_live(sandbox, 0);
+        runner_container_end(sandbox->container, SANDBOX_OUTCOME_LOST, 0);
+    }
+}
+
+
+void
+runner_session_load(runner_sandbox_t *sandbox)
+{
+    unsigned  load;
+
+    load = sandbox->report.queued + sandbox->ungranted + sandbox->waiting.n;
+
+    sandbox->runner->queued += load - sandbox->load;
+    sandbox->load = load;
+}
+
+
+int
+runner_session_full(const runner_t *runner)
+{
+    return (runner->grants.used >= runner->grants.total
+            || runner->grants.waiting)
+           && runner->queued >= runner->max_queued;
+}
+
+
+/*
+ * Microseconds since 1970: it rises over restarts and deletions, so a number
+ * that was once given out never means another sandbox.
+ */
+
+uint64_t
+runner_session_instance(runner_t *runner)
+{
+    uint64_t  now;
+
+    now = runner_wall_ms() * 1000;
+    runner->instance = now > runner->instance ? now : runner->instance + 1;
+
+    return runner->instance;
+}

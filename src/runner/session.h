@@ -1,0 +1,51 @@
+/*
+ * Which sessions have a sandbox, who used theirs last, and how many there may
+ * be.
+ */
+
+#ifndef RUNNER_SESSION_H
+#define RUNNER_SESSION_H
+
+#include "runner.h"
+
+
+/* A session's sandbox, NULL if it has none. */
+runner_sandbox_t *runner_sandbox_find(runner_t *runner,
+    const uint8_t *session);
+
+/* A new entry without container; NULL without memory. */
+runner_sandbox_t *runner_session_add(runner_t *runner, const uint8_t *session,
+    const uint8_t *tenant);
+
+/* Forgets it; no connection waits for it, and it has no container. */
+void runner_session_remove(runner_sandbox_t *sandbox);
+
+/*
+ * May one more container run for this tenant?  Stops the least recently used
+ * idle one if that makes room.  NULL: yes; else the code of the refusal.
+ */
+const char *runner_session_admit(runner_t *runner, runner_tenant_t *tenant);
+
+/* Its container counts against the limits, or no more. */
+void runner_session_live(runner_sandbox_t *sandbox, int live);
+
+/* It is in use now. */
+void runner_session_touch(runner_sandbox_t *sandbox);
+
+/* 1: something runs, waits, or is on its way. */
+int runner_session_busy(const runner_sandbox_t *sandbox);
+
+/* Stops those that have been idle for too long. */
+void runner_session_idle(runner_t *runner);
+
+/* Counts its waiting commands anew. */
+void runner_session_load(runner_sandbox_t *sandbox);
+
+/* 1: so many commands wait that no further one may. */
+int runner_session_full(const runner_t *runner);
+
+/* A number that no instance has had. */
+uint64_t runner_session_instance(runner_t *runner);
+
+
+#endif /* RUNNER_SESSION_H */

@@ -1,0 +1,720 @@
+/*
+ * Slots: putting together what a container needs, and taking it apart again.
+ *
+ * No mount of a slot stays in the runner's own mount namespace: the container
+ * holds its root itself, so a runner that was killed and started again is in
+ * the same position as one that never ended, and the kernel frees overlay and
+ * disk when the last process is gone.
+ *
+ * Knows no sessions, no connections, no event loop.
+ */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "bundle.h"
+#include "file.h"
+#include "idmap.h"
+#include "image.h"
+#include "inside.h"
+#include "log.h"
+#include "overlay.h"
+#include "slot.h"
+
+
+#define RUNNER_SLOT_DEATH    10000               /* ms for a killed process */
+#define RUNNER_SLOT_RELEASE  15000               /* ms, with data to write */
+#define RUNNER_SLOT_BACKLOG  8
+
+
+static int runner_slot_open(runner_host_t *host, const runner_slot_t *slot);
+static int runner_slot_start_in(runner_host_t *host, runner_slot_t *slot,
+    int dir, runner_error_t *err);
+static int runner_slot_run(runner_host_t *host, runner_slot_t *slot,
+    int bundle, int log, int listener, runner_error_t *err);
+static int runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err);
+static void runner_slot_unbundle(runner_host_t *host,
+    const runner_slot_t *slot);
+static int runner_slot_listen(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err);
+static int runner_slot_connect(runner_host_t *host, runner_slot_t *slot);
+static void runner_slot_address(runner_host_t *host, uint32_t number,
+    struct sockaddr_un *address);
+static void runner_slot_end(runner_host_t *host, runner_slot_t *slot);
+static uint64_t runner_slot_start_time(pid_t pid);
+static int runner_slot_member(runner_host_t *host, const runner_slot_t *slot);
+
+
+void
+runner_slot_init(runner_slot_t *slot)
+{
+    memset(slot, 0, sizeof(*slot));
+    slot->pidfd = -1;
+    slot->control = -1;
+}
+
+
+int
+runner_slot_create(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    int             dir, rc;
+    char            name[16];
+    uint64_t        left;
+    runner_error_t  ignored;
+
+    if (!runner_host_space(host, &left)) {
+        return runner_error(err, "disk_full", 0, "only %llu MiB are free below"
+                            " \"%s\", %u are kept free.  Remedy: delete "
+                            "sandboxes, or lower --reserve",
+                            (unsigned long long) left, host->state,
+                            host->options->reserve);
+    }
+
+    snprintf(name, sizeof(name), "%u", slot->record.number);
+
+    if (mkdirat(host->slots, name, 0700) == -1) {
+        return runner_error(err, errno == ENOSPC ? "disk_full" : "internal",
+                            errno, "can't make the directory of slot %s",
+                            name);
+    }
+
+    strcpy(slot->record.base, host->base);
+
+    dir = runner_slot_open(host, slot);
+    rc = dir == -1 ? runner_error(err, "internal", errno, "open") : 0;
+
+    if (rc == 0) {
+        rc = runner_image_create(host->templates, slot->record.disk, dir,
+                                 "disk.img", err);
+    }
+
+    if (rc == 0) {
+        rc = runner_slot_start_in(host, slot, dir, err);
+    }
+
+    if (dir != -1) {
+        close(dir);
+    }
+
+    if (rc == -1) {
+        runner_error_init(&ignored);
+        (void) runner_slot_destroy(host, slot, &ignored);
+    }
+
+    return rc;
+}
+
+
+int
+runner_slot_start(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    int             dir, rc;
+    struct stat     st;
+    runner_error_t  ignored;
+
+    dir = runner_slot_open(host, slot);
+    if (dir == -1) {
+        return runner_error(err, "internal", errno, "the directory of slot %u "
+                            "is not there", slot->record.number);
+    }
+
+    if (stat(slot->record.base, &st) == -1) {
+        runner_log(RUNNER_LOG_WARN, "the base \"%s\" of sandbox %s is gone, "
+                   "it wakes on \"%s\"", slot->record.base, slot->record.id,
+                   host->base);
+        strcpy(slot->record.base, host->base);
+    }
+
+    rc = runner_slot_start_in(host, slot, dir, err);
+    close(dir);
+
+    if (rc == -1) {
+        runner_error_init(&ignored);
+        (void) runner_slot_stop(host, slot, &ignored);
+    }
+
+    return rc;
+}
+
+
+static int
+runner_slot_open(runner_host_t *host, const runner_slot_t *slot)
+{
+    char  name[16];
+
+    snprintf(name, sizeof(name), "%u", slot->record.number);
+
+    return openat(host->slots, name,
+                  O_RDONLY|O_DIRECTORY|O_CLOEXEC|O_NOFOLLOW);
+}
+
+
+static int
+runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
+    runner_error_t *err)
+{
+    int   bundle, log, listener, rc, error;
+    char  words[512];
+
+    slot->record.ids = runner_ids_take(host->owner, err);
+    if (slot->record.ids == 0) {
+        return -1;
+    }
+
+    bundle = runner_slot_bundle(host, slot, err);
+    listener = bundle == -1 ? -1 : runner_slot_listen(host, slot, err);
+    log = openat(dir, "log", O_RDWR|O_CREAT|O_TRUNC|O_APPEND|O_CLOEXEC, 0600);
+
+    if (listener == -1) {
+        rc = -1;
+
+    } else if (log == -1) {
+        rc = runner_error(err, errno == ENOSPC ? "disk_full" : "internal",
+                          errno, "can't make a log");
+
+    } else {
+        rc = runner_overlay_mount(bundle, dir, slot->record.base, host->agent,
+                                  slot->record.ids, err);
+    }
+
+    if (rc == 0) {
+        rc = runner_slot_run(host, slot, bundle, log, listener, err);
+    }
+
+    if (bundle != -1) {
+        runner_overlay_detach(bundle);
+        close(bundle);
+    }
+
+    runner_slot_unbundle(host, slot);
+
+    if (log != -1) {
+        close(log);
+    }
+
+    if (listener != -1) {
+        close(listener);
+    }
+
+    if (rc == 0 && runner_slot_connect(host, slot) == -1) {
+        error = errno;
+        runner_slot_words(host, slot, words, sizeof(words));
+        rc = runner_error(err, "sandbox_failed", error, "the agent does not "
+                          "answer (it said: %s)", words);
+    }
+
+    return rc;
+}
+
+
+static int
+runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
+    int log, int listener, runner_error_t *err)
+{
+    int              rc;
+    runner_cgroup_t  group;
+
+    rc = runner_cgroup_create(&host->cgroups, slot->record.number,
+                              slot->record.ids, host->options->cpus, &group,
+                              err);
+
+    if (rc == 0 && host->cgroups.layout == RUNNER_CGROUP_V2
+        && runner_cgroup_limit(&host->cgroups, slot->record.number,
+                               slot->record.memory, slot->record.processes)
+           == -1)
+    {
+        rc = runner_error(err, "no_controllers", errno, "memory.max and "
+                          "pids.max can't be set");
+    }
+
+    if (rc == 0) {
+        slot->record.pid = runner_runtime_run(&host->runtime,
+                                              slot->record.number, bundle,
+                                              log, listener, &group, err);
+        rc = slot->record.pid == -1 ? -1 : 0;
+    }
+
+    runner_cgroup_close(&group);
+
+    if (rc == -1) {
+        slot->record.pid = 0;
+        return -1;
+    }
+
+    slot->pidfd = pidfd_open(slot->record.pid, 0);
+    slot->record.start_time = runner_slot_start_time(slot->record.pid);
+
+    if (slot->pidfd == -1 || slot->record.start_time == 0) {
+        char  words[512];
+
+        runner_slot_words(host, slot, words, sizeof(words));
+
+        return runner_error(err, "sandbox_failed", 0, "the agent ended at "
+                            "once (it said: %s)", words);
+    }
+
+    return runner_inside_prepare(slot->pidfd, err);
+}
+
+
+/* a directory with the configuration and places to mount on; or -1 */
+
+static int
+runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    int               rc, dir;
+    char              path[128], name[16], *text;
+    size_t            i;
+    json_t           *config;
+    runner_bundle_t   bundle;
+
+    static const char  *points[] = { "a", "d", "l", "r" };
+
+    snprintf(name, sizeof(name), "%u", slot->record.number);
+    runner_slot_unbundle(host, slot);
+
+    rc = mkdirat(host->bundles, name, 0711);
+    dir = openat(host->bundles, name,
+                 O_RDONLY|O_DIRECTORY|O_CLOEXEC|O_NOFOLLOW);
+
+    for (i = 0; rc == 0 && i < sizeof(points) / sizeof(points[0]); i++) {
+        rc = mkdirat(dir, points[i], 0711);
+    }
+
+    if (rc == -1) {
+        runner_error(err, "internal", errno, "can't make a bundle");
+
+        if (dir != -1) {
+            close(dir);
+        }
+
+        return -1;
+    }
+
+    runner_cgroup_path(&host->cgroups, slot->record.number, path,
+                       sizeof(path));
+
+    bundle.ids = slot->record.ids;
+    bundle.memory = slot->record.memory;
+    bundle.processes = slot->record.processes;
+    bundle.cpus = host->options->cpus;
+    bundle.swap = host->cgroups.swap;
+    bundle.limits = host->cgroups.layout != RUNNER_CGROUP_V2;
+    bundle.descriptors = host->descriptors;
+    bundle.cgroup = path;
+    bundle.env = host->env;
+
+    config = runner_bundle(&bundle);
+    text = config ? json_dumps(config, JSON_COMPACT) : NULL;
+    json_decref(config);
+
+    rc = text ? runner_file_replace(dir, "config.json", text, strlen(text), 0)
+              : -1;
+
+    if (rc == -1) {
+        runner_error(err, "internal", text ? errno : ENOMEM, "can't write "
+                     "config.json");
+        close(dir);
+        dir = -1;
+    }
+
+    free(text);
+
+    return dir;
+}
+
+
+static void
+runner_slot_unbundle(runner_host_t *host, const runner_slot_t *slot)
+{
+    char  name[16];
+
+    snprintf(name, sizeof(name), "%u", slot->record.number);
+    (void) runner_remove_tree(host->bundles, name);
+}
+
+
+/* by a descriptor: the path may be longer than a socket's address */
+
+static void
+runner_slot_address(runner_host_t *host, uint32_t number,
+    struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    snprintf(address->sun_path, sizeof(address->sun_path),
+             "/proc/self/fd/%d/%u/control", host->sockets, number);
+}
+
+
+static int
+runner_slot_listen(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    int                 fd;
+    char                name[16];
+    struct sockaddr_un  address;
+
+    snprintf(name, sizeof(name), "%u", slot->record.number);
+
+    (void) runner_remove_tree(host->sockets, name);
+
+    if (mkdirat(host->sockets, name, 0700) == -1) {
+        return runner_error(err, "internal", errno, "can't make \"%s/%s\"",
+                            host->runtime_dir, name);
+    }
+
+    runner_slot_address(host, slot->record.number, &address);
+
+    fd = socket(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
+
+    if (fd == -1
+        || bind(fd, (struct sockaddr *) &address, sizeof(address)) == -1
+        || listen(fd, RUNNER_SLOT_BACKLOG) == -1)
+    {
+        runner_error(err, "internal", errno, "can't make a control socket");
+
+        if (fd != -1) {
+            close(fd);
+        }
+
+        return -1;
+    }
+
+    return fd;
+}
+
+
+static int
+runner_slot_connect(runner_host_t *host, runner_slot_t *slot)
+{
+    struct sockaddr_un  address;
+
+    runner_slot_address(host, slot->record.number, &address);
+
+    slot->control = socket(AF_UNIX,
+                           SOCK_SEQPACKET|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
+
+    if (slot->control == -1) {
+        return -1;
+    }
+
+    if (connect(slot->control, (struct sockaddr *) &address, sizeof(address))
+        == -1)
+    {
+        close(slot->control);
+        slot->control = -1;
+        return -1;
+    }
+
+    return 0;
+}
+
+
+int
+runner_slot_adopt(runner_host_t *host, runner_slot_t *slot)
+{
+    if (slot->record.pid <= 1 || slot->record.start_time == 0) {
+        return -1;
+    }
+
+    slot->pidfd = pidfd_open(slot->record.pid, 0);
+
+    /*
+     * The descriptor first, so all that follows is about the same process: one
+     * that started at that time and is in the slot's control group.
+     */
+
+    if (slot->pidfd != -1
+        && runner_slot_start_time(slot->record.pid) == slot->record.start_time
+        && runner_slot_member(host, slot))
+    {
+        return runner_slot_connect(host, slot);
+    }
+
+    if (slot->pidfd != -1) {
+        close(slot->pidfd);
+        slot->pidfd = -1;
+    }
+
+    slot->record.pid = 0;
+
+    return -1;
+}
+
+
+static int
+runner_slot_member(runner_host_t *host, const runner_slot_t *slot)
+{
+    char         path[64], text[8192], group[96];
+    size_t       length;
+    const char  *p;
+
+    snprintf(path, sizeof(path), "/proc/%d/cgroup", slot->record.pid);
+    length = snprintf(group, sizeof(group), "/%s/%u", host->name,
+                      slot->record.number);
+
+    if (runner_file_read(AT_FDCWD, path, text, sizeof(text)) == -1) {
+        return 0;
+    }
+
+    for (p = strstr(text, group); p != NULL; p = strstr(p + 1, group)) {
+        if (p[length] == '/' || p[length] == '\n') {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* everybody in the container is dead when this returns */
+
+static void
+runner_slot_end(runner_host_t *host, runner_slot_t *slot)
+{
+    siginfo_t       info;
+    struct pollfd   p;
+
+    if (slot->control != -1) {
+        close(slot->control);
+        slot->control = -1;
+    }
+
+    if (slot->pidfd != -1) {
+        (void) pidfd_send_signal(slot->pidfd, SIGKILL, NULL, 0);
+
+        p.fd = slot->pidfd;
+        p.events = POLLIN;
+
+        while (poll(&p, 1, RUNNER_SLOT_DEATH) == -1 && errno == EINTR) {
+            /* void */
+        }
+
+        /* our child, if we are the one that it was started by */
+
+        (void) waitid(P_PIDFD, slot->pidfd, &info, WEXITED|WNOHANG);
+
+        close(slot->pidfd);
+        slot->pidfd = -1;
+    }
+
+    runner_cgroup_kill(&host->cgroups, slot->record.number);
+    runner_runtime_delete(&host->runtime, slot->record.number);
+
+    slot->record.pid = 0;
+    slot->record.start_time = 0;
+}
+
+
+int
+runner_slot_clean(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    int   dir, rc;
+    char  name[16];
+
+    runner_slot_end(host, slot);
+
+    rc = runner_cgroup_remove(&host->cgroups, slot->record.number, err);
+
+    snprintf(name, sizeof(name), "%u", slot->record.number);
+    (void) runner_remove_tree(host->sockets, name);
+
+    dir = runner_slot_open(host, slot);
+
+    if (dir != -1) {
+        if (runner_image_released(dir, "disk.img", RUNNER_SLOT_RELEASE)
+            == -1)
+        {
+            rc = runner_error(err, "internal", 0, "the disk of slot %s stays "
+                              "in use; see losetup -a", name);
+        }
+
+        close(dir);
+    }
+
+    if (slot->record.ids) {
+        runner_ids_give(host->owner, slot->record.ids);
+        slot->record.ids = 0;
+    }
+
+    return rc;
+}
+
+
+int
+runner_slot_stop(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    int  rc;
+
+    rc = runner_slot_clean(host, slot, err);
+
+    if (runner_slot_save(host, slot, 1) == -1 && rc == 0) {
+        rc = runner_error(err, errno == ENOSPC ? "disk_full" : "internal",
+                          errno, "can't write the record of slot %u",
+                          slot->record.number);
+    }
+
+    return rc;
+}
+
+
+int
+runner_slot_destroy(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    int   rc;
+    char  name[16];
+
+    /* the tombstone is on the disk before anything goes */
+
+    if (slot->record.deleted) {
+        (void) runner_slot_save(host, slot, 1);
+    }
+
+    rc = runner_slot_clean(host, slot, err);
+
+    snprintf(name, sizeof(name), "%u", slot->record.number);
+
+    if (runner_remove_tree(host->slots, name) == -1) {
+        rc = runner_error(err, "internal", errno, "can't remove the directory "
+                          "of slot %s; the next start tries again", name);
+    }
+
+    return rc;
+}
+
+
+int
+runner_slot_save(runner_host_t *host, const runner_slot_t *slot, int sync)
+{
+    int     dir, rc;
+    char    text[RUNNER_RECORD_SIZE];
+    size_t  n;
+
+    n = runner_record_write(&slot->record, text, sizeof(text));
+    if (n == 0) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+
+    dir = runner_slot_open(host, slot);
+    if (dir == -1) {
+        return -1;
+    }
+
+    rc = runner_file_replace(dir, "record", text, n, sync);
+    close(dir);
+
+    return rc;
+}
+
+
+void
+runner_slot_sync(const runner_slot_t *slot)
+{
+    int   fd;
+    char  path[64];
+
+    if (slot->record.pid <= 1) {
+        return;
+    }
+
+    snprintf(path, sizeof(path), "/proc/%d/root", slot->record.pid);
+
+    fd = open(path, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+
+    if (fd != -1) {
+        (void) syncfs(fd);
+        close(fd);
+    }
+}
+
+
+uint64_t
+runner_slot_disk(runner_host_t *host, const runner_slot_t *slot)
+{
+    char         path[32];
+    struct stat  st;
+
+    snprintf(path, sizeof(path), "%u/disk.img", slot->record.number);
+
+    if (fstatat(host->slots, path, &st, AT_SYMLINK_NOFOLLOW) == -1) {
+        return 0;
+    }
+
+    return (uint64_t) st.st_blocks * 512;
+}
+
+
+void
+runner_slot_words(runner_host_t *host, const runner_slot_t *slot, char *text,
+    size_t size)
+{
+    char     path[32];
+    ssize_t  n;
+
+    snprintf(path, sizeof(path), "%u/log", slot->record.number);
+    n = runner_file_read(host->slots, path, text, size);
+
+    if (n == -1 && errno != EFBIG) {
+        n = 0;
+    }
+
+    if (n == -1) {
+        n = size - 1;
+    }
+
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' ')) {
+        n--;
+    }
+
+    text[n] = '\0';
+
+    if (n == 0) {
+        snprintf(text, size, "nothing");
+    }
+}
+
+
+/* field 22 of stat; what is before may hold blanks and parentheses */
+
+static uint64_t
+runner_slot_start_time(pid_t pid)
+{
+    char      path[64], text[2048], *p;
+    unsigned  field;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+
+    if (runner_file_read(AT_FDCWD, path, text, sizeof(text)) == -1) {
+        return 0;
+    }
+
+    p = strrchr(text, ')');
+
+    for (field = 2; p != NULL && field < 22; field++) {
+        p = strchr(p + 1, ' ');
+    }
+
+    return p ? strtoull(p + 1, NULL, 10) : 0;
+}
