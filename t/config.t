@@ -23,6 +23,7 @@ sub write_file
     open my $out, ">:raw", "$dir/$name" or die "$dir/$name: $!";
     print $out $data;
     close $out;
+    chmod 0600, "$dir/$name";
 }
 
 sub nginx_t

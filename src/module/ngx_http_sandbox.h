@@ -390,6 +390,10 @@ ngx_int_t ngx_http_sandbox_session_keys(ngx_http_request_t *r,
 
 char *ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
+/* As "sandbox_zone sandbox:1m;" where there is no such line. */
+ngx_int_t ngx_http_sandbox_zone_default(ngx_conf_t *cf,
+    ngx_http_sandbox_main_conf_t *smcf);
+
 /*
  * Finds or makes the session's entry and pins it until the request ends.
  * A full zone is no failure: the request goes on without an entry.

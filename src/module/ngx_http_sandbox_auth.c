@@ -103,7 +103,7 @@ ngx_http_sandbox_verify(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 
     if (rc != NGX_OK) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_UNAUTHORIZED,
-                                rc == NGX_DECLINED ? "token_missing"
+                                rc == NGX_DECLINED ? "unauthorized"
                                                    : "invalid_token",
                                 rc == NGX_DECLINED
                                 ? "A bearer token is needed."

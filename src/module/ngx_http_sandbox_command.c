@@ -442,13 +442,13 @@ ngx_http_sandbox_body_refuse(ngx_http_request_t *r,
 
     if (ngx_http_sandbox_refuse_format(r, ctx,
                                        NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
-                                       "request_too_large",
+                                       "body_too_large",
                                        "The body may have at most %uz bytes.",
                                        ngx_http_sandbox_max_body(slcf))
         == NGX_ERROR)
     {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
-                                "request_too_large",
+                                "body_too_large",
                                 "The body is too large.");
     }
 }

@@ -98,16 +98,19 @@ ngx_http_sandbox_render_status(ngx_http_request_t *r,
     }
 
     b->last = ngx_sprintf(b->last, "{\"conversationId\":\"%V\","
-                          "\"state\":\"%s\",\"sandboxId\":",
-                          &ctx->conversation,
+                          "\"state\":\"%s\"", &ctx->conversation,
                           sandbox_state_name(
                                       result->number[SANDBOX_TAG_STATE]));
 
-    if (result->sandbox_id.len) {
-        b->last = ngx_sprintf(b->last, "\"%V\"", &result->sandbox_id);
+    if (result->number[SANDBOX_TAG_STATE] == SANDBOX_STATE_NONE) {
+        b->last = ngx_cpymem(b->last, "}\n", 2);
 
-    } else {
-        b->last = ngx_cpymem(b->last, "null", 4);
+        return ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b);
+    }
+
+    if (result->sandbox_id.len) {
+        b->last = ngx_sprintf(b->last, ",\"sandboxId\":\"%V\"",
+                              &result->sandbox_id);
     }
 
     b->last = ngx_cpymem(b->last, ",\"createdAt\":",
@@ -163,14 +166,13 @@ ngx_http_sandbox_render_reset(ngx_http_request_t *r,
 
     result = &ctx->wire.result;
 
-    b = ngx_create_temp_buf(r->pool, 256 + ctx->conversation.len);
+    b = ngx_create_temp_buf(r->pool, 256);
     if (b == NULL) {
         return NGX_ERROR;
     }
 
-    b->last = ngx_sprintf(b->last, "{\"conversationId\":\"%V\","
-                          "\"state\":\"%s\",\"sandboxId\":\"%V\"}\n",
-                          &ctx->conversation,
+    b->last = ngx_sprintf(b->last,
+                          "{\"state\":\"%s\",\"sandboxId\":\"%V\"}\n",
                           sandbox_state_name(
                                       result->number[SANDBOX_TAG_STATE]),
                           &result->sandbox_id);

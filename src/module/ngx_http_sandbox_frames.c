@@ -25,6 +25,8 @@ static ngx_int_t ngx_http_sandbox_frame_end(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_capture(ngx_http_request_t *r,
     ngx_http_sandbox_capture_t *c, u_char *p, size_t n, size_t max);
+static const char *ngx_http_sandbox_frame_complete(
+    ngx_http_sandbox_wire_t *wire);
 static const char *ngx_http_sandbox_frame_fields(ngx_http_sandbox_ctx_t *ctx);
 static const char *ngx_http_sandbox_frame_number(
     ngx_http_sandbox_result_t *result, sandbox_field_t *field);
@@ -49,8 +51,13 @@ ngx_http_sandbox_frames(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     while (b->pos < b->last) {
 
         if (wire->done) {
-            return ngx_http_sandbox_frame_bad(r, ctx, "data after the last "
-                                                      "frame");
+
+            /* too late to change what was said; the connection is closed */
+
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                          "sandbox runner or agent sent data after the last "
+                          "frame");
+            return NGX_OK;
         }
 
         if (wire->have < SANDBOX_WIRE_FRAME_SIZE) {
@@ -274,8 +281,8 @@ ngx_http_sandbox_frame_sequence(ngx_http_sandbox_wire_t *wire)
 
     seq = sandbox_get64(wire->number);
 
-    if (seq <= wire->seq) {
-        return "a sequence number that does not rise";
+    if (seq != wire->seq + 1) {
+        return "a sequence number out of order";
     }
 
     wire->seq = seq;
@@ -361,7 +368,12 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
     case SANDBOX_FRAME_RESULT:
         what = ngx_http_sandbox_frame_fields(ctx);
-        wire->done = 1;
+
+        if (what == NULL) {
+            what = ngx_http_sandbox_frame_complete(wire);
+        }
+
+        wire->done = (what == NULL);
         break;
 
     case SANDBOX_FRAME_ERROR:
@@ -375,6 +387,35 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     }
 
     return NGX_OK;
+}
+
+
+/* what there is no answer without */
+
+static const char *
+ngx_http_sandbox_frame_complete(ngx_http_sandbox_wire_t *wire)
+{
+    ngx_http_sandbox_result_t  *result;
+
+    result = &wire->result;
+
+    switch (wire->operation) {
+
+    case SANDBOX_OPERATION_COMMAND:
+        return result->seen[SANDBOX_TAG_OUTCOME]
+               ? NULL : "a RESULT without an outcome";
+
+    case SANDBOX_OPERATION_RESET:
+        if (result->sandbox_id.len == 0) {
+            return "a RESULT without a sandbox";
+        }
+
+        /* fall through */
+
+    default: /* STATUS, DELETE */
+        return result->seen[SANDBOX_TAG_STATE]
+               ? NULL : "a RESULT without a state";
+    }
 }
 
 

@@ -19,6 +19,7 @@ typedef struct {
     ngx_connection_t               fake;         /* for the timer's log */
     ngx_peer_connection_t          peer;
     ngx_log_t                     *log;
+    ngx_log_t                      quiet;        /* while connecting */
     ngx_uint_t                     frames;
     size_t                         sent;
     size_t                         request_len;
@@ -92,6 +93,12 @@ ngx_http_sandbox_health_init_process(ngx_cycle_t *cycle)
 
         probe->runner = runner[i];
         probe->log = cycle->log;
+
+        /* a failed connect() is told once, and in words, not every time */
+
+        probe->quiet = *cycle->log;
+        probe->quiet.next = NULL;
+        probe->quiet.log_level = NGX_LOG_EMERG;
 
         probe->fake.fd = (ngx_socket_t) -1;
         probe->fake.data = probe;
@@ -196,7 +203,7 @@ ngx_http_sandbox_probe_connect(ngx_http_sandbox_probe_t *probe)
     pc->socklen = probe->runner->addr.socklen;
     pc->name = &probe->runner->name;
     pc->get = ngx_event_get_peer;
-    pc->log = probe->log;
+    pc->log = &probe->quiet;
     pc->log_error = NGX_ERROR_INFO;
 
     probe->frames = 0;

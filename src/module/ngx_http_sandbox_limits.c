@@ -148,16 +148,16 @@ ngx_http_sandbox_limits_caps(u_char *p,
 
     caps = &slcf->caps;
 
-    p = ngx_sprintf(p, ",\"caps\":{\"cpuTimeSeconds\":%M"
-                    ",\"wallTimeSeconds\":%M,\"memoryBytes\":%O"
+    p = ngx_sprintf(p, ",\"timeoutSeconds\":%M,\"cpuSeconds\":%M"
+                    ",\"memoryBytes\":%O"
                     ",\"diskBytes\":%O,\"processes\":%i,\"openFiles\":%i",
-                    caps->cpu_time / 1000, caps->wall_time / 1000,
+                    caps->wall_time / 1000, caps->cpu_time / 1000,
                     caps->memory, caps->disk, caps->processes,
                     caps->open_files);
 
     return ngx_sprintf(p, ",\"outputBytes\":%O,\"outputTotalBytes\":%O"
                        ",\"fileBytes\":%O,\"commandBytes\":%O"
-                       ",\"requestBytes\":%uz,\"pending\":%i}",
+                       ",\"bodyBytes\":%uz,\"pending\":%i",
                        caps->output, caps->output_total, caps->file_size,
                        caps->command_size, ngx_http_sandbox_max_body(slcf),
                        caps->pending);

@@ -663,12 +663,9 @@ ngx_http_sandbox_require(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
         return NGX_OK;
     }
 
-    if (conf->main->zone.shm_zone == NULL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"sandbox\" is on in location \"%V\", but there "
-                           "is no \"sandbox_zone\" in \"http\"; add "
-                           "\"sandbox_zone sandbox:1m;\" before the servers",
-                           location);
+    if (conf->main->zone.shm_zone == NULL
+        && ngx_http_sandbox_zone_default(cf, conf->main) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 

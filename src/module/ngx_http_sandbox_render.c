@@ -289,7 +289,7 @@ ngx_http_sandbox_render_stream(ngx_http_request_t *r,
 {
     u_char     *p;
     ngx_str_t   raw, marker;
-    u_char      data[sizeof("\n\xe2\x80\xa6 [ bytes left out] \xe2\x80\xa6\n")
+    u_char      data[sizeof("\xe2\x80\xa6 [ bytes left out] \xe2\x80\xa6")
                      + NGX_INT64_LEN];
 
     marker = ngx_http_sandbox_render_marker(c, data);
@@ -343,13 +343,10 @@ ngx_http_sandbox_render_stream(ngx_http_request_t *r,
 }
 
 
-/* on a line of its own, without making empty lines around it */
-
 static ngx_str_t
 ngx_http_sandbox_render_marker(ngx_http_sandbox_capture_t *c, u_char *data)
 {
-    u_char     *p;
-    ngx_str_t   marker;
+    ngx_str_t  marker;
 
     marker.data = data;
     marker.len = 0;
@@ -359,20 +356,9 @@ ngx_http_sandbox_render_marker(ngx_http_sandbox_capture_t *c, u_char *data)
         return marker;
     }
 
-    p = data;
-
-    if (c->head && c->data[c->head - 1] != LF) {
-        *p++ = LF;
-    }
-
-    p = ngx_sprintf(p, "\xe2\x80\xa6 [%uL bytes left out] \xe2\x80\xa6",
-                    c->gap);
-
-    if (c->head == c->len || c->data[c->head] != LF) {
-        *p++ = LF;
-    }
-
-    marker.len = p - data;
+    marker.len = ngx_sprintf(data, "\xe2\x80\xa6 [%uL bytes left out] "
+                             "\xe2\x80\xa6", c->gap)
+                 - data;
 
     return marker;
 }
@@ -423,8 +409,6 @@ ngx_http_sandbox_render_problem(ngx_http_request_t *r,
     *b->last++ = '"';
     *b->last++ = '}';
     *b->last++ = LF;
-
-    ctx->outcome = problem->code;
 
     return ngx_http_sandbox_render_buffer(r, ctx, problem->status, b);
 }

@@ -37,7 +37,7 @@ static const struct {
       "There is nothing at this path." },
     { NGX_HTTP_NOT_ALLOWED, "method_not_allowed",
       "This path does not have that method." },
-    { NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "request_too_large",
+    { NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "body_too_large",
       "The request body is too large." },
     { NGX_HTTP_TOO_MANY_REQUESTS, "too_many_requests",
       "Too many requests, try again later." },

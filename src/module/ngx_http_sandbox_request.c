@@ -671,7 +671,7 @@ ngx_http_sandbox_request_stdin(ngx_http_sandbox_request_t *req)
 
         if (ngx_http_sandbox_refuse_format(req->r, req->ctx,
                                            NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
-                                           "stdin_too_large",
+                                           "body_too_large",
                                            "stdin may have at most %O bytes, "
                                            "this one has %uz.",
                                            slcf->caps.file_size,
@@ -795,7 +795,7 @@ ngx_http_sandbox_request_head(ngx_http_sandbox_request_t *req)
 
     if (size > SANDBOX_WIRE_MAX_HEAD) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
-                                "request_too_large",
+                                "body_too_large",
                                 "Command and environment are too large "
                                 "together, at most 768 KiB.");
         return NGX_DECLINED;

@@ -84,7 +84,8 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         refusal->status = NGX_HTTP_BAD_REQUEST;
         ngx_str_set(&refusal->code, "bad_path");
         ngx_str_set(&refusal->detail, "The path must have neither an encoded "
-                                      "\"/\" nor a \"..\" segment.");
+                                      "\"/\" nor a \"..\" or an encoded "
+                                      "\".\" segment.");
         return;
     }
 
@@ -120,11 +121,11 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     if (conversation.data
         && !ngx_http_sandbox_route_conversation(&conversation))
     {
-        refusal->status = NGX_HTTP_BAD_REQUEST;
-        ngx_str_set(&refusal->code, "bad_conversation");
-        ngx_str_set(&refusal->detail, "A conversation id must be 1 to 128 "
-                                      "characters of A-Z a-z 0-9 . _ : - and "
-                                      "neither \".\" nor \"..\".");
+        refusal->status = NGX_HTTP_NOT_FOUND;
+        ngx_str_set(&refusal->code, "not_found");
+        ngx_str_set(&refusal->detail, "A conversation id has 1 to 128 "
+                                      "characters of A-Z a-z 0-9 . _ : and "
+                                      "-.");
         return;
     }
 
@@ -194,20 +195,21 @@ ngx_http_sandbox_route_allow(ngx_http_request_t *r,
 
 /*
  * nginx has resolved these by now, and rightly; but a target with an encoded
- * slash or a ".." was made to be understood in two ways.
+ * slash or a ".." was made to be understood in two ways, and so was an encoded ".".
  */
 
 static ngx_int_t
 ngx_http_sandbox_route_raw(ngx_http_request_t *r)
 {
     u_char      *p, *last, c;
-    ngx_uint_t   dots, other;
+    ngx_uint_t   dots, other, encoded;
 
     p = r->unparsed_uri.data;
     last = p + r->unparsed_uri.len;
 
     dots = 0;
     other = 0;
+    encoded = 0;
 
     for ( ;; ) {
 
@@ -227,12 +229,13 @@ ngx_http_sandbox_route_raw(ngx_http_request_t *r)
             if (p[0] == '2' && (p[1] | 0x20) == 'e') {
                 c = '.';
                 p += 2;
+                encoded = 1;
             }
         }
 
         if (c == '/') {
 
-            if (dots == 2 && !other) {
+            if (!other && (dots == 2 || (dots == 1 && encoded))) {
                 return NGX_ERROR;
             }
 
@@ -242,6 +245,7 @@ ngx_http_sandbox_route_raw(ngx_http_request_t *r)
 
             dots = 0;
             other = 0;
+            encoded = 0;
 
         } else if (c == '.') {
             dots++;

@@ -78,6 +78,9 @@ static ngx_int_t ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
     ngx_http_sandbox_zone_ctx_t *zctx);
 static u_char ngx_http_sandbox_slot_copy(u_char *dst, const ngx_str_t *src,
     size_t max);
+static void ngx_http_sandbox_zone_defaults(ngx_http_sandbox_zone_t *zone);
+static ngx_int_t ngx_http_sandbox_zone_add(ngx_conf_t *cf,
+    ngx_http_sandbox_main_conf_t *smcf, ngx_str_t *name, size_t size);
 static ngx_int_t ngx_http_sandbox_zone_option(ngx_conf_t *cf,
     ngx_http_sandbox_zone_t *zone, ngx_str_t *value);
 
@@ -531,7 +534,6 @@ ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ssize_t                       size;
     ngx_str_t                    *value, name, s;
     ngx_uint_t                    i;
-    ngx_http_sandbox_zone_ctx_t  *zctx;
 
     if (smcf->zone.shm_zone) {
         return "is duplicate";
@@ -539,9 +541,7 @@ ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     value = cf->args->elts;
 
-    smcf->zone.running = 10;
-    smcf->zone.queue = 200;
-    smcf->zone.idle = 600 * 1000;
+    ngx_http_sandbox_zone_defaults(&smcf->zone);
 
     p = (u_char *) ngx_strchr(value[1].data, ':');
 
@@ -582,23 +582,58 @@ ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
     }
 
+    if (ngx_http_sandbox_zone_add(cf, smcf, &name, size) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_zone_default(ngx_conf_t *cf,
+    ngx_http_sandbox_main_conf_t *smcf)
+{
+    ngx_str_t  name = ngx_string("sandbox");
+
+    ngx_http_sandbox_zone_defaults(&smcf->zone);
+
+    return ngx_http_sandbox_zone_add(cf, smcf, &name, 1024 * 1024);
+}
+
+
+static void
+ngx_http_sandbox_zone_defaults(ngx_http_sandbox_zone_t *zone)
+{
+    zone->running = 10;
+    zone->queue = 200;
+    zone->idle = 600 * 1000;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_zone_add(ngx_conf_t *cf, ngx_http_sandbox_main_conf_t *smcf,
+    ngx_str_t *name, size_t size)
+{
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
     zctx = ngx_pcalloc(cf->pool, sizeof(ngx_http_sandbox_zone_ctx_t));
     if (zctx == NULL) {
-        return NGX_CONF_ERROR;
+        return NGX_ERROR;
     }
 
     zctx->main = smcf;
 
-    smcf->zone.shm_zone = ngx_shared_memory_add(cf, &name, size,
+    smcf->zone.shm_zone = ngx_shared_memory_add(cf, name, size,
                                                 &ngx_http_sandbox_module);
     if (smcf->zone.shm_zone == NULL) {
-        return NGX_CONF_ERROR;
+        return NGX_ERROR;
     }
 
     smcf->zone.shm_zone->init = ngx_http_sandbox_init_zone;
     smcf->zone.shm_zone->data = zctx;
 
-    return NGX_CONF_OK;
+    return NGX_OK;
 }
 
 

@@ -299,13 +299,6 @@ ngx_http_sandbox_failed(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     wire = &ctx->wire;
     ctx->answer = NULL;
 
-    if (wire->bad) {
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_GATEWAY, "bad_upstream",
-                                "The runner's answer could not be "
-                                "understood.");
-        return;
-    }
-
     if (!wire->connected) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
                                 "runner_unreachable",
@@ -327,19 +320,19 @@ ngx_http_sandbox_failed(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         ctx->answer = NULL;
     }
 
-    if (wire->head_seen || wire->timedout) {
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                "runner_lost",
-                                "The runner of the sandboxes stopped "
-                                "answering; what was asked for may still "
-                                "happen.");
-
-    } else {
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                "runner_unreachable",
-                                "The runner of the sandboxes closed the "
-                                "connection; nothing was started.");
+    if (wire->bad) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_GATEWAY, "bad_upstream",
+                                "The runner's answer could not be "
+                                "understood.");
+        return;
     }
+
+    ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE, "runner_lost",
+                            wire->head_seen || wire->timedout
+                            ? "The runner of the sandboxes stopped answering; "
+                              "what was asked for may still happen."
+                            : "The runner of the sandboxes closed the "
+                              "connection; nothing was started.");
 
     ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
 }
