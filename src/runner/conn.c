@@ -737,8 +737,13 @@ runner_conn_close(runner_conn_t *conn)
     runner_t          *runner;
     runner_sandbox_t  *sandbox;
 
+    if (conn->state == RUNNER_CONN_CLOSED) {
+        return;
+    }
+
     runner = conn->runner;
     sandbox = conn->sandbox;
+    conn->state = RUNNER_CONN_CLOSED;
 
     runner_queue_remove(conn);
     runner_timer_stop(&runner->loop, &conn->timer);

@@ -28,8 +28,8 @@
 /* the step that failed: exit status of the child */
 
 enum {
-    RUNNER_INSIDE_OK = 0, RUNNER_INSIDE_USER, RUNNER_INSIDE_NETWORK,
-    RUNNER_INSIDE_LOOPBACK, RUNNER_INSIDE_LIMITS
+    RUNNER_INSIDE_OK = 0, RUNNER_INSIDE_ENTER, RUNNER_INSIDE_LOOPBACK,
+    RUNNER_INSIDE_LIMITS
 };
 
 
@@ -44,8 +44,7 @@ runner_inside_prepare(int pidfd, runner_error_t *err)
     pid_t  pid;
 
     static const char  *steps[] = {
-        "", "its user namespace can't be entered",
-        "its network namespace can't be entered",
+        "", "its namespaces can't be entered",
         "its loopback interface can't be brought up",
         "its limits of namespaces can't be set"
     };
@@ -97,12 +96,10 @@ runner_inside_child(int pidfd)
         "/proc/sys/user/max_time_namespaces"
     };
 
-    if (setns(pidfd, CLONE_NEWUSER) == -1) {
-        return RUNNER_INSIDE_USER;
-    }
+    /* in one call: once inside, the agent's process may be closed to us */
 
-    if (setns(pidfd, CLONE_NEWNET) == -1) {
-        return RUNNER_INSIDE_NETWORK;
+    if (setns(pidfd, CLONE_NEWUSER|CLONE_NEWNET) == -1) {
+        return RUNNER_INSIDE_ENTER;
     }
 
     if (runner_inside_loopback() == -1) {

@@ -331,18 +331,14 @@ runner_operation_delete(runner_conn_t *conn)
         return;
     }
 
+    conn->before = runner_sandbox_state(sandbox);
+
     container = sandbox ? runner_sandbox_delete(sandbox)
                         : runner_container_dying(conn->runner,
                                                  conn->preamble.session);
 
     if (container != NULL) {
         runner_conn_wait(conn, &container->gone, NULL);
-        return;
-    }
-
-    if (sandbox != NULL) {
-        runner_conn_refuse(conn, "internal", "the deletion can't be written "
-                           "down", 5);
         return;
     }
 
@@ -371,7 +367,7 @@ runner_operation_delete_done(runner_container_t *container, int failed)
         }
 
         sandbox_writer_init(&w, b, sizeof(b));
-        sandbox_write_number(&w, SANDBOX_TAG_STATE, container->before);
+        sandbox_write_number(&w, SANDBOX_TAG_STATE, conn->before);
 
         runner_conn_answer(conn, &w);
     }

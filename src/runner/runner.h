@@ -46,7 +46,8 @@ typedef enum {
     RUNNER_CONN_HEAD,                    /* an operation of the runner */
     RUNNER_CONN_WAITING,                 /* for a sandbox, or for its end */
     RUNNER_CONN_SENT,                    /* handed over, not yet taken */
-    RUNNER_CONN_LINGER                   /* refused, reads input away */
+    RUNNER_CONN_LINGER,                  /* refused, reads input away */
+    RUNNER_CONN_CLOSED                   /* freed after this turn */
 } runner_conn_state_e;
 
 
@@ -65,6 +66,7 @@ struct runner_conn_s {
     uint32_t              serial;
     uint64_t              deadline;      /* ms, of waiting */
     size_t                lingered;      /* bytes read away */
+    unsigned              before;        /* DELETE: the state it found */
 
     sandbox_preamble_t    preamble;      /* without the key */
 };
@@ -112,7 +114,6 @@ struct runner_container_s {
     runner_waiter_t           waiter;
     runner_queue_t            sent;      /* handed over, not yet taken */
     runner_queue_t            gone;      /* wait for its end */
-    sandbox_state_e           before;    /* its state before DELETE */
 };
 
 

@@ -610,7 +610,6 @@ runner_sandbox_detach(runner_sandbox_t *sandbox)
     runner_container_t  *container;
 
     container = sandbox->container;
-    container->before = runner_sandbox_state(sandbox);
 
     runner_grants_leave(&sandbox->runner->grants, &container->waiter);
 

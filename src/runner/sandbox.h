@@ -42,10 +42,7 @@ void runner_sandbox_grant(runner_t *runner);
 /* sandbox_state_e; NULL is "none". */
 unsigned runner_sandbox_state(const runner_sandbox_t *sandbox);
 
-/*
- * Ends the session's sandbox, files and all.  The container that is going,
- * or NULL if that could not be written down.
- */
+/* Ends the session's sandbox, files and all.  The container that is going. */
 runner_container_t *runner_sandbox_delete(runner_sandbox_t *sandbox);
 
 /* A fresh one for the session (sandbox is NULL: the first); answers conn. */
