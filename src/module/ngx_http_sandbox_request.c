@@ -336,8 +336,9 @@ ngx_http_sandbox_request_unknown(ngx_http_sandbox_request_t *req,
 
 
 /*
- * Edits from a to b without regard to case and underscores; a name that
- * another begins with is nearer than any edit ("timeout", "cmd" by its "c").
+ * Edits from a to b without regard to case and underscores.  A name that only
+ * left letters out, or was written out, is nearer than any edit: "timeout",
+ * "cmd", "environment".
  */
 
 static ngx_uint_t
@@ -357,8 +358,18 @@ ngx_http_sandbox_distance(const char *a, const char *b)
         y[m++] = ngx_tolower((u_char) *b);
     }
 
-    if (n >= 3 && n <= m && ngx_strncmp(x, y, n) == 0) {
-        return (n == m) ? 0 : 1;
+    if (n == m && ngx_memcmp(x, y, n) == 0) {
+        return 0;
+    }
+
+    for (i = 0, j = 0; i < n && j < m; j++) {
+        i += (x[i] == y[j]);
+    }
+
+    if (n >= 3 && x[0] == y[0]
+        && (i == n || (n > m && ngx_memcmp(x, y, m) == 0)))
+    {
+        return 1;
     }
 
     for (j = 0; j <= m; j++) {
