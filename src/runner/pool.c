@@ -7,7 +7,7 @@
 
 
 #define RUNNER_POOL_BUSY       4                 /* jobs that come first */
-#define RUNNER_POOL_PAUSE      200               /* ms, then look again */
+#define RUNNER_POOL_PAUSE      100               /* ms, then look again */
 #define RUNNER_POOL_MAX_PAUSE  30000
 
 
@@ -86,7 +86,10 @@ runner_pool_take(runner_t *runner, uint32_t disk)
         container->pooled = 0;
         pool->ready--;
 
-        runner_pool_fill(runner);
+        /* whoever takes it runs a command now: do not compete with that */
+
+        (void) runner_timer_start(&runner->loop, &pool->timer,
+                                  RUNNER_POOL_PAUSE);
 
         return container;
     }
