@@ -107,6 +107,9 @@ typedef struct {
     ngx_uint_t                     env_used;     /* some location has "env" */
     ngx_int_t                      environment;  /* 1, 0, or -1: not set */
     ngx_uint_t                     environment_read;
+#if (NGX_THREADS)
+    ngx_thread_pool_t             *thread_pool;  /* for large bodies */
+#endif
 } ngx_http_sandbox_main_conf_t;
 
 
@@ -298,6 +301,7 @@ struct ngx_http_sandbox_ctx_s {
 
     /* command */
     ngx_http_sandbox_body_t        body;
+    ngx_int_t                      parsed;       /* how reading it ended */
     ngx_msec_t                     wall_time;    /* the one used */
     ngx_str_t                      command_id;
     ngx_str_t                      cwd;
@@ -442,7 +446,9 @@ size_t ngx_http_sandbox_max_body(const ngx_http_sandbox_loc_conf_t *slcf);
 
 /*
  * The body's JSON into ctx->wire.  NGX_OK, NGX_ERROR (no memory), or
- * NGX_DECLINED with the refusal in ctx->problem.
+ * NGX_DECLINED with the refusal in ctx->problem.  A large one is read in a
+ * thread, which has the request's pool to itself meanwhile: so no logging and
+ * no events in there.
  */
 ngx_int_t ngx_http_sandbox_request_parse(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);

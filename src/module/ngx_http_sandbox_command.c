@@ -9,6 +9,10 @@
 
 #define NGX_HTTP_SANDBOX_BODY_PIECE   (64 * 1024)
 
+/* from this on a thread does it: a worker has others to serve */
+
+#define NGX_HTTP_SANDBOX_BODY_LARGE   (32 * 1024)
+
 /* commas and brackets outside of strings: each may cost a parser 100 bytes */
 
 #define NGX_HTTP_SANDBOX_BODY_TOKENS  4096
@@ -26,6 +30,15 @@ static void ngx_http_sandbox_body_scan(ngx_http_sandbox_body_t *body,
 static void ngx_http_sandbox_body_refuse(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_body_done(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+#if (NGX_THREADS)
+static ngx_int_t ngx_http_sandbox_body_post(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static void ngx_http_sandbox_body_thread(void *data, ngx_log_t *log);
+static void ngx_http_sandbox_body_thread_event(ngx_event_t *ev);
+static void ngx_http_sandbox_body_resume(ngx_http_request_t *r);
+#endif
+static void ngx_http_sandbox_body_run(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_wants_stream(ngx_http_request_t *r);
 
@@ -457,24 +470,126 @@ ngx_http_sandbox_body_refuse(ngx_http_request_t *r,
 static void
 ngx_http_sandbox_body_done(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_int_t                     rc;
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
     if (ctx->body.tokens > NGX_HTTP_SANDBOX_BODY_TOKENS) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
                                 "The JSON has too many values.");
-        rc = NGX_DECLINED;
-
-    } else {
-        rc = ngx_http_sandbox_request_parse(r, ctx);
-    }
-
-    if (rc == NGX_DECLINED) {
         ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
         return;
     }
 
-    if (rc != NGX_OK) {
+#if (NGX_THREADS)
+
+    if (ctx->body.size > NGX_HTTP_SANDBOX_BODY_LARGE
+        && ngx_http_sandbox_body_post(r, ctx) == NGX_OK)
+    {
+        return;
+    }
+
+#endif
+
+    ctx->parsed = ngx_http_sandbox_request_parse(r, ctx);
+
+    ngx_http_sandbox_body_run(r, ctx);
+}
+
+
+#if (NGX_THREADS)
+
+static ngx_int_t
+ngx_http_sandbox_body_post(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_thread_task_t            *task;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    task = ngx_thread_task_alloc(r->pool, 0);
+    if (task == NULL) {
+        return NGX_ERROR;
+    }
+
+    task->ctx = r;
+    task->handler = ngx_http_sandbox_body_thread;
+    task->event.data = r;
+    task->event.handler = ngx_http_sandbox_body_thread_event;
+
+    if (ngx_thread_task_post(slcf->main->thread_pool, task) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    r->main->blocked++;
+    r->aio = 1;
+    r->write_event_handler = ngx_http_sandbox_body_resume;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_body_thread(void *data, ngx_log_t *log)
+{
+    ngx_http_request_t *r = data;
+
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    ctx->parsed = ngx_http_sandbox_request_parse(r, ctx);
+}
+
+
+static void
+ngx_http_sandbox_body_thread_event(ngx_event_t *ev)
+{
+    ngx_connection_t    *c;
+    ngx_http_request_t  *r;
+
+    r = ev->data;
+    c = r->connection;
+
+    ngx_http_set_log_request(c->log, r);
+
+    r->main->blocked--;
+    r->aio = 0;
+
+    /* ours, or nginx's own if the client is gone by now */
+
+    r->write_event_handler(r);
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+static void
+ngx_http_sandbox_body_resume(ngx_http_request_t *r)
+{
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    if (r->aio) {
+        return;
+    }
+
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    ngx_http_sandbox_body_run(r, ctx);
+}
+
+#endif
+
+
+static void
+ngx_http_sandbox_body_run(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (ctx->parsed == NGX_DECLINED) {
+        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        return;
+    }
+
+    if (ctx->parsed != NGX_OK) {
         ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }

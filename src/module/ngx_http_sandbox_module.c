@@ -40,8 +40,8 @@ static ngx_http_sandbox_bounds_t  ngx_http_sandbox_disk_bounds = {
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_output_bounds = {
-    1024, 16 * 1024 * 1024,
-    "a size from 1k to 16m, such as \"256k\""
+    1024, 4 * 1024 * 1024,
+    "a size from 1k to 4m, such as \"256k\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_output_total_bounds = {
@@ -545,6 +545,15 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     conf->serves = 1;
     conf->main->used = 1;
+
+#if (NGX_THREADS)
+
+    conf->main->thread_pool = ngx_thread_pool_add(cf, NULL);
+    if (conf->main->thread_pool == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+#endif
 
     clcf->handler = ngx_http_sandbox_handler;
 

@@ -866,8 +866,6 @@ ngx_http_sandbox_request_head(ngx_http_sandbox_request_t *req)
                         SANDBOX_WIRE_DIGEST_SIZE);
 
     if (w.failed) {
-        ngx_log_error(NGX_LOG_ALERT, req->r->connection->log, 0,
-                      "sandbox head does not fit");
         return NGX_ERROR;
     }
 
