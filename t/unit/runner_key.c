@@ -1,0 +1,91 @@
+/*
+ * The runner's key file: 64 hex digits, and nobody else may read it.
+ */
+
+/* link: src/runner/options.c src/runner/file.c src/runner/error.c src/runner/log.c */
+/* flags: -U_GNU_SOURCE */
+
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/stat.h>
+
+#include "test.h"
+#include "options.h"
+
+
+#define DIGITS  "00112233445566778899aabbccddeeffFFEEDDCCBBAA998877665544332211" \
+                "00"
+
+
+static void text(void);
+static void file(void);
+
+
+int
+main(void)
+{
+    text();
+    file();
+
+    return test_done();
+}
+
+
+static void
+text(void)
+{
+    uint8_t  key[SANDBOX_WIRE_KEY_SIZE];
+
+    is_number(runner_key_parse(DIGITS, 64, key), 0, "64 digits");
+    is_number(key[1] << 8 | key[15], 0x11ff, "are 32 bytes");
+    is_number(key[16] << 8 | key[31], 0xff00, "upper case, too");
+    is_number(runner_key_parse(DIGITS "\n", 65, key), 0, "a newline");
+    is_number(runner_key_parse(DIGITS "\n\n", 66, key), -1, "two of them");
+    is_number(runner_key_parse(DIGITS, 63, key), -1, "63 digits");
+    is_number(runner_key_parse(DIGITS "0", 65, key), -1, "65 digits");
+    is_number(runner_key_parse("", 0, key), -1, "nothing");
+    is_number(runner_key_parse("0x112233445566778899aabbccddeeff0011223344"
+                               "5566778899aabbccddeeff00", 64, key), -1,
+              "0x is no digit");
+    is_number(runner_key_parse("-----BEGIN PRIVATE KEY-----\nabcdefabcdefabc"
+                               "defabcdefabcdefabcdef", 64, key), -1, "a PEM");
+}
+
+
+static void
+file(void)
+{
+    int             fd;
+    char            path[] = "/tmp/runner-key-XXXXXX";
+    uint8_t         key[SANDBOX_WIRE_KEY_SIZE];
+    runner_error_t  err;
+
+    fd = mkstemp(path);
+    (void) !write(fd, DIGITS "\n", 65);
+    close(fd);
+
+    if (geteuid() == 0) {
+        runner_error_init(&err);
+        is_number(runner_key_read(path, key, &err), 0, "a file of root's");
+
+        (void) !chown(path, 65534, 65534);
+        runner_error_init(&err);
+        is_number(runner_key_read(path, key, &err), -1, "of somebody else");
+        (void) !chown(path, 0, 0);
+    }
+
+    chmod(path, 0640);
+    runner_error_init(&err);
+    is_number(runner_key_read(path, key, &err), -1, "a group may read it");
+    ok(strstr(err.text, "chmod 600") != NULL, "the text says what to do");
+
+    unlink(path);
+    runner_error_init(&err);
+    is_number(runner_key_read(path, key, &err), -1, "it is not there");
+    ok(strstr(err.text, "openssl rand") != NULL, "the text says how to get it");
+
+    runner_error_init(&err);
+    is_number(runner_key_read("/tmp", key, &err), -1, "a directory");
+}
