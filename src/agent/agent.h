@@ -64,6 +64,7 @@ typedef struct {
     int                    kill;
     int                    stat;
     pid_t                  session;      /* of the shell */
+    unsigned               killed:1;     /* not to be used again */
     uint64_t               cpu_base;     /* usage before this command */
 } agent_tree_t;
 

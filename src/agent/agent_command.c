@@ -25,6 +25,7 @@
 #define AGENT_COMMAND_DRAIN    32        /* after the end of the shell */
 #define AGENT_COMMAND_KILLS    10        /* tries, then it is answered */
 #define AGENT_COMMAND_CHECK    10        /* ms, least between CPU checks */
+#define AGENT_COMMAND_CPU_SLACK  50000   /* us, clocks differ */
 #define AGENT_COMMAND_POLL     1000      /* ms, for leftovers, no cgroup */
 
 
@@ -755,7 +756,8 @@ agent_command_judge(agent_command_t *command)
 
     /* the kernel's limit for one process came before the tree's */
 
-    if (command->cpu_used >= command->request.cpu_ms * 1000
+    if (command->cpu_used + AGENT_COMMAND_CPU_SLACK
+        >= command->request.cpu_ms * 1000
         && (killed || command->code == SIGXCPU
             || command->code == 128 + SIGXCPU))
     {

@@ -153,7 +153,7 @@ agent_control_state(void)
 {
     uint64_t  now[4];
 
-    if (agent_control.fd == -1) {
+    if (agent_control.fd == -1 || !agent.claimed) {
         return;
     }
 

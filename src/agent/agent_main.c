@@ -137,7 +137,7 @@ agent_main_process(void)
 
     /* commands inherit their standard input from here */
 
-    fd = open("/dev/null", O_RDWR|O_CLOEXEC);
+    fd = open("/dev/null", O_RDONLY|O_CLOEXEC);
 
     if (fd == -1 || dup2(fd, STDIN_FILENO) == -1) {
         return -1;

@@ -86,14 +86,16 @@ agent_tree_release(agent_tree_t *tree)
 
     tree->session = 0;
 
-    /* one is kept, so that the next command need not wait for mkdir */
+    /*
+     * One is kept, so that the next command need not wait for mkdir; but
+     * the kernel may still kill what is cloned into one that was killed.
+     */
 
-    if (agent_tree_spare.number == 0) {
+    if (agent_tree_spare.number == 0 && !tree->killed) {
         tree->cpu_base = agent_tree_usage(tree);
         agent_tree_spare = *tree;
 
     } else {
-        agent_tree_close(tree);
         agent_tree_abandon(tree);
     }
 
@@ -111,6 +113,8 @@ agent_tree_abandon(agent_tree_t *tree)
     if (tree->number == 0) {
         return;
     }
+
+    agent_tree_close(tree);
 
     if (agent_tree_abandoned_count < AGENT_TREE_ABANDONED) {
         agent_tree_abandoned[agent_tree_abandoned_count++] = tree->number;
@@ -193,6 +197,8 @@ agent_tree_kill(agent_tree_t *tree)
 
         return;
     }
+
+    tree->killed = 1;
 
     if (pwrite(tree->kill, "1", 1, 0) != 1) {
         agent_log("cgroup.kill: error %d", errno);
