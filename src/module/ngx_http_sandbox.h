@@ -280,6 +280,25 @@ typedef struct {
 } ngx_http_sandbox_body_t;
 
 
+/* a command's JSON, its fields as they were found; they live in root */
+
+typedef struct {
+    ngx_http_request_t            *r;
+    ngx_http_sandbox_ctx_t        *ctx;
+    json_t                        *root;
+
+    json_t                        *command;
+    json_t                        *cwd;
+    json_t                        *env;
+    json_t                        *input;        /* stdin */
+    json_t                        *input_base64;
+    json_t                        *timeout;
+    json_t                        *command_id;
+    ngx_uint_t                     fresh;
+    ngx_str_t                      stdin_data;
+} ngx_http_sandbox_request_t;
+
+
 struct ngx_http_sandbox_ctx_s {
     ngx_http_request_t            *request;
 
@@ -452,6 +471,16 @@ size_t ngx_http_sandbox_max_body(const ngx_http_sandbox_loc_conf_t *slcf);
  */
 ngx_int_t ngx_http_sandbox_request_parse(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+/* Refuses with 400; fmt has one %s, for the name.  NGX_DECLINED, NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_bad(ngx_http_sandbox_request_t *req,
+    const char *fmt, const char *name);
+
+
+/* ngx_http_sandbox_head.c: the fields onto the wire; results as above */
+
+ngx_int_t ngx_http_sandbox_head_stdin(ngx_http_sandbox_request_t *req);
+ngx_int_t ngx_http_sandbox_head_write(ngx_http_sandbox_request_t *req);
 
 
 /* ngx_http_sandbox_conversation.c */

@@ -195,7 +195,7 @@ ngx_http_sandbox_route_allow(ngx_http_request_t *r,
 
 /*
  * nginx has resolved these by now, and rightly; but a target with an encoded
- * slash or a ".." was made to be understood in two ways, and so was an encoded ".".
+ * slash, a ".." or an encoded "." was made to be understood in two ways.
  */
 
 static ngx_int_t

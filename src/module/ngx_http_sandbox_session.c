@@ -523,7 +523,7 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
 }
 
 
-/* sandbox_zone NAME:SIZE [max=N] [per_tenant=N] [running=N] [queue=N] [idle=T] */
+/* NAME:SIZE [max=N] [per_tenant=N] [running=N] [queue=N] [idle=TIME] */
 
 char *
 ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
