@@ -68,7 +68,7 @@ static void agent_control_state_send(void);
 
 
 static agent_watch_t     agent_control_listener;
-static agent_watch_t     agent_control;
+static agent_watch_t     agent_control = { .fd = -1 };   /* TCP: never */
 static agent_message_t  *agent_control_first;
 static agent_message_t  *agent_control_last;
 static unsigned          agent_control_waiting;
@@ -82,7 +82,6 @@ static uint64_t          agent_control_told[4];
 int
 agent_control_init(int fd)
 {
-    agent_control.fd = -1;
     agent_control.handler = agent_control_event;
     agent_control_timer.handler = agent_control_state_timer;
 

@@ -169,7 +169,7 @@ def order():
 @test("agent/tcp-secret")
 def secret():
     for key in (bytes(32), SECRET[:-1] + b"\0", b"x" * 32,
-                b"\0" + SECRET[1:]):
+                b"\1" + SECRET[1:]):
         try:
             a = run("touch /tmp/broken-in", key=key)
         except wire.Lost:
