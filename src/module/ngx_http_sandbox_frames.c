@@ -10,7 +10,7 @@
 
 /* a PING is due every 5 seconds; more than this is no PING any more */
 
-#define NGX_HTTP_SANDBOX_PING_BURST   64
+#define NGX_HTTP_SANDBOX_PING_BURST   1000
 #define NGX_HTTP_SANDBOX_PING_PERIOD  1000       /* ms for one more */
 
 
@@ -259,9 +259,12 @@ ngx_http_sandbox_frame_data(ngx_http_request_t *r,
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
+    /* what was asked for, and one frame for those who count otherwise */
+
     rc = ngx_http_sandbox_capture(r, &wire->stream[wire->frame.type
                                                    - SANDBOX_FRAME_STDOUT],
-                                  p, n, (size_t) slcf->caps.output);
+                                  p, n, (size_t) slcf->caps.output
+                                        + SANDBOX_WIRE_MAX_OUTPUT);
 
     if (rc == NGX_DECLINED) {
         return ngx_http_sandbox_frame_bad(r, ctx, "more output than it may "
