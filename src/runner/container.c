@@ -426,6 +426,7 @@ runner_container_release(runner_container_t *container)
     container->grant = 0;
     container->stop = 0;
     container->claimed = 0;
+    container->proven = 0;
 }
 
 
@@ -442,14 +443,17 @@ runner_container_clean(runner_container_t *container)
         return;
     }
 
-    lost = container->state == RUNNER_CONTAINER_READY
-           || container->state == RUNNER_CONTAINER_OPENING;
-
     /* the last messages may tell what it has taken */
 
     if (container->control.handler != NULL) {
         runner_control_drain(container);
     }
+
+    /* one that never did anything for anybody may never do */
+
+    lost = !container->proven
+           && (container->state == RUNNER_CONTAINER_READY
+               || container->state == RUNNER_CONTAINER_OPENING);
 
     runner_container_release(container);
 

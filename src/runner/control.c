@@ -252,7 +252,15 @@ runner_control_taken(runner_container_t *container, uint32_t serial)
 
     for (conn = container->sent.first; conn != NULL; conn = conn->link.next) {
         if (conn->serial == serial) {
+            container->proven = 1;
             runner_conn_close(conn);
+
+            /* there is room for one more that is not taken */
+
+            if (container->sandbox != NULL && container->sandbox->waiting.n) {
+                (void) runner_sandbox_flush(container->sandbox);
+            }
+
             return 0;
         }
     }

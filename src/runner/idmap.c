@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "child.h"
 #include "file.h"
 #include "idmap.h"
 
@@ -205,6 +206,8 @@ runner_ids_namespace(uint32_t first, runner_error_t *err)
 
     /* a child that waits until the namespace is held by a descriptor */
 
+    runner_child_begin();
+
     pid = syscall(SYS_clone, CLONE_NEWUSER|SIGCHLD, NULL, NULL, NULL, NULL);
 
     if (pid == 0) {
@@ -231,6 +234,8 @@ runner_ids_namespace(uint32_t first, runner_error_t *err)
     if (pid != -1) {
         while (waitpid(pid, NULL, 0) == -1 && errno == EINTR) { /* void */ }
     }
+
+    runner_child_end();
 
     if (fd == -1) {
         return runner_error(err, "no_user_namespaces", error, "can't make a "

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "child.h"
 #include "file.h"
 #include "idmap.h"
 #include "image.h"
@@ -223,19 +224,22 @@ runner_template_format(int templates, const char *name, runner_error_t *err)
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, templates, 100);
 
+    runner_child_begin();
+
     rc = posix_spawnp(&pid, argv[0], &actions, NULL, argv, env);
+    status = -1;
+
+    if (rc == 0) {
+        while (waitpid(pid, &status, 0) == -1 && errno == EINTR) { /* void */ }
+    }
+
+    runner_child_end();
 
     posix_spawn_file_actions_destroy(&actions);
 
     if (rc != 0) {
         return runner_error(err, "no_mkfs", rc, "mkfs.ext4 can't be run.  "
                             "Remedy: apt-get install e2fsprogs");
-    }
-
-    while (waitpid(pid, &status, 0) == -1) {
-        if (errno != EINTR) {
-            return runner_error(err, "no_mkfs", errno, "mkfs.ext4");
-        }
     }
 
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {

@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "child.h"
 #include "file.h"
 #include "inside.h"
 
@@ -49,20 +50,27 @@ runner_inside_prepare(int pidfd, runner_error_t *err)
         "its limits of namespaces can't be set"
     };
 
+    runner_child_begin();
+
     pid = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
 
     if (pid == 0) {
         _exit(runner_inside_child(pidfd));
     }
 
+    status = -1;
+
     if (pid == -1) {
-        return runner_error(err, "spawn_failed", errno, "fork");
+        runner_error(err, "spawn_failed", errno, "fork");
+
+    } else {
+        while (waitpid(pid, &status, 0) == -1 && errno == EINTR) { /* void */ }
     }
 
-    while (waitpid(pid, &status, 0) == -1) {
-        if (errno != EINTR) {
-            return runner_error(err, "internal", errno, "waitpid");
-        }
+    runner_child_end();
+
+    if (pid == -1) {
+        return -1;
     }
 
     if (!WIFEXITED(status) || WEXITSTATUS(status) > RUNNER_INSIDE_LIMITS) {

@@ -15,6 +15,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
+#include "child.h"
 #include "conn.h"
 #include "image.h"
 #include "pool.h"
@@ -86,6 +87,7 @@ main(int argc, char **argv)
 static int
 runner_main_host(runner_t *runner, runner_error_t *err)
 {
+    int             rc;
     runner_host_t  *host;
 
     host = &runner->host;
@@ -111,7 +113,11 @@ runner_main_host(runner_t *runner, runner_error_t *err)
 
     runner_loops_start();
 
-    return runner_probe(host, runner->options->probe, err);
+    rc = runner_probe(host, runner->options->probe, err);
+
+    runner_child_reap();
+
+    return rc;
 }
 
 
@@ -232,6 +238,7 @@ runner_main_end(runner_t *runner, runner_mode_e mode)
 
     runner_upkeep_end(runner, mode);
     runner_jobs_free(&runner->jobs);
+    runner_child_reap();
 
     if (mode == RUNNER_LEAVE) {
         return;

@@ -110,6 +110,7 @@ struct runner_container_s {
     unsigned                  attempts;  /* to clean up */
 
     uint32_t                  serial;
+    int                       proven;    /* it has taken a request */
     unsigned                  held;      /* run slots */
     runner_waiter_t           waiter;
     runner_queue_t            sent;      /* handed over, not yet taken */

@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "child.h"
 #include "file.h"
 #include "runtime.h"
 #include "sandbox_control.h"
@@ -217,7 +218,7 @@ static int
 runner_runtime_exec(char **argv, int out, int errors, const int *fds,
     int cgroup)
 {
-    int                pidfd;
+    int                pidfd, status;
     pid_t              pid;
     struct clone_args  args;
 
@@ -236,18 +237,20 @@ runner_runtime_exec(char **argv, int out, int errors, const int *fds,
         args.cgroup = cgroup;
     }
 
-    pid = syscall(SYS_clone3, &args, sizeof(args));
+    runner_child_begin();
 
-    if (pid == -1) {
-        return -1;
-    }
+    pid = syscall(SYS_clone3, &args, sizeof(args));
 
     if (pid == 0) {
         runner_runtime_child(argv, out, errors, fds);
         _exit(127);
     }
 
-    return runner_runtime_wait(pid, pidfd);
+    status = pid == -1 ? -1 : runner_runtime_wait(pid, pidfd);
+
+    runner_child_end();
+
+    return status;
 }
 
 

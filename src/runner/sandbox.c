@@ -426,17 +426,11 @@ runner_sandbox_report(runner_sandbox_t *sandbox,
     runner_session_touch(sandbox);
     sandbox->dirty = 1;
     sandbox->container->slot.record.used_ms = runner_wall_ms();
-
-    /* there may be room for more that is not taken */
-
-    if (sandbox->waiting.n) {
-        (void) runner_sandbox_flush(sandbox);
-    }
 }
 
 
 void
-runner_sandbox_lost(runner_sandbox_t *sandbox, int unexpected)
+runner_sandbox_lost(runner_sandbox_t *sandbox, int failed)
 {
     runner_container_t  *container;
 
@@ -450,7 +444,7 @@ runner_sandbox_lost(runner_sandbox_t *sandbox, int unexpected)
     runner_queue_move_before(&sandbox->waiting, &sandbox->returned);
     runner_session_load(sandbox);
 
-    if (unexpected) {
+    if (failed) {
         runner_sandbox_failure(sandbox, NULL);
     }
 }
@@ -559,7 +553,7 @@ runner_sandbox_failure(runner_sandbox_t *sandbox, const runner_error_t *err)
     sandbox->failed_until = now + (full ? 1000 : RUNNER_FAILURES_MS);
 
     runner_log(RUNNER_LOG_ERROR, "sandbox %s failed: %s", sandbox->id,
-               err ? err->text : "its agent dies again and again");
+               err ? err->text : "its agent dies before it does anything");
 
     if (full) {
         runner_sandbox_refuse(sandbox, "disk_full", "the runner's disk is "

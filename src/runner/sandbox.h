@@ -23,7 +23,7 @@ int runner_sandbox_flush(runner_sandbox_t *sandbox);
 
 /* Told by its container. */
 void runner_sandbox_ready(runner_sandbox_t *sandbox);
-void runner_sandbox_lost(runner_sandbox_t *sandbox, int unexpected);
+void runner_sandbox_lost(runner_sandbox_t *sandbox, int failed);
 void runner_sandbox_stopped(runner_sandbox_t *sandbox);
 void runner_sandbox_not_created(runner_sandbox_t *sandbox,
     const runner_error_t *err);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "conn.h"
 #include "container.h"
 #include "file.h"
@@ -345,6 +346,8 @@ runner_upkeep_tick(void *data)
     runner = data;
 
     (void) runner_timer_start(&runner->loop, &runner->tick, RUNNER_TICK);
+
+    runner_child_reap();
 
     if (runner->mode != RUNNER_RUNNING) {
         return;

@@ -1,0 +1,24 @@
+/*
+ * Child processes of a process with threads, which is also the reaper of what
+ * runtimes leave behind.
+ */
+
+#ifndef RUNNER_CHILD_H
+#define RUNNER_CHILD_H
+
+
+/*
+ * From before a child is made until it has been waited for; several threads
+ * may be in between.
+ */
+void runner_child_begin(void);
+void runner_child_end(void);
+
+/*
+ * Reaps what nobody waits for: orphans that became ours.  Does nothing while
+ * a thread waits for a child of its own.
+ */
+void runner_child_reap(void);
+
+
+#endif /* RUNNER_CHILD_H */
