@@ -45,6 +45,7 @@ static const char  *agent_environment_foreign[] = {
 
 static char    *agent_environment[AGENT_ENVIRONMENT_NAMES];
 static size_t   agent_environment_count;
+static char    *agent_environment_text;  /* of the file, its lines in use */
 
 
 int
@@ -53,6 +54,9 @@ agent_environment_init(const char *path, char **inherited)
     size_t  i, n;
 
     agent_environment_count = 0;
+    free(agent_environment_text);
+    agent_environment_text = NULL;
+
     n = sizeof(agent_environment_defaults)
         / sizeof(agent_environment_defaults[0]);
 
@@ -140,8 +144,6 @@ agent_environment_file(const char *path)
         return 0;
     }
 
-    /* its lines stay in use for as long as the agent lives */
-
     text = malloc(AGENT_ENVIRONMENT_FILE + 1);
     if (text == NULL) {
         close(fd);
@@ -172,6 +174,7 @@ agent_environment_file(const char *path)
         return 0;
     }
 
+    agent_environment_text = text;
     agent_environment_lines(text);
 
     return 0;

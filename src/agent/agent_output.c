@@ -44,7 +44,7 @@ agent_output_add(agent_output_t *output, const uint8_t *data, size_t size)
 
     output->total += size;
 
-    if (output->half == 0) {
+    if (output->half == 0 || size == 0) {
         return;
     }
 

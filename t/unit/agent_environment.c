@@ -1,0 +1,223 @@
+/*
+ * The environment of commands: which of defaults, base file, the agent's own
+ * and the request's wins, and what never gets in.
+ */
+
+/* link: src/agent/agent_environment.c src/agent/agent_request.c */
+/* link: src/agent/agent_log.c src/agent/agent_event.c */
+/* link: src/wire/sandbox_wire.c */
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "test.h"
+
+
+static void without_file(void);
+static void with_file(void);
+static void of_request(void);
+static void bad_files(void);
+static const char *value(char **list, const char *name);
+static void file(const char *text, size_t size);
+static char **build(const agent_request_t *request);
+
+
+static char  path[] = "/tmp/agent_environment.XXXXXX";
+static char *nothing[] = { NULL };
+
+
+int
+main(void)
+{
+    int  fd;
+
+    fd = mkstemp(path);
+    close(fd);
+
+    /* the log lines of refused files are not of interest */
+
+    (void) !freopen("/dev/null", "w", stderr);
+
+    without_file();
+    with_file();
+    of_request();
+    bad_files();
+
+    unlink(path);
+
+    return test_done();
+}
+
+
+static void
+without_file(void)
+{
+    char  **list;
+
+    is_number(agent_environment_init("/nonexistent/env", nothing), 0,
+              "no file is no failure");
+    list = build(NULL);
+    is_string(value(list, "HOME"), "/home/sandbox", "HOME");
+    is_string(value(list, "USER"), "sandbox", "USER");
+    is_string(value(list, "LOGNAME"), "sandbox", "LOGNAME");
+    is_string(value(list, "SHELL"), "/bin/bash", "SHELL");
+    is_string(value(list, "LANG"), "C.UTF-8", "LANG");
+    is_string(value(list, "PATH"), "/usr/local/bin:/usr/bin:/bin", "PATH");
+    free(list);
+}
+
+
+static void
+with_file(void)
+{
+    char   *inherited[] = {
+        "HOME=/root", "PATH=/sbin", "UV_OFFLINE=1", "OPENBLAS_NUM_THREADS=2",
+        "container=crun", "LISTEN_FDS=4", "NOTIFY_SOCKET=/run/x", "PWD=/",
+        "TERM=xterm", "HOSTNAME=h", "MPLBACKEND=Tk", "no equals sign",
+        "WITH-DASH=1", "BASH_FUNC_x%%=() { :; }", "_=/agent", NULL
+    };
+    char  **list;
+
+    static const char  text[] = "# comment\n\nPATH=/a:/b\nMPLBACKEND=Agg\n"
+                                "BAD LINE\n=x\nEMPTY=\nEQ=a=b c\nLAST=1";
+
+    file(text, sizeof(text) - 1);
+    is_number(agent_environment_init(path, inherited), 0, "a file");
+    list = build(NULL);
+    is_string(value(list, "PATH"), "/a:/b", "the file wins over defaults");
+    is_string(value(list, "HOME"), "/home/sandbox",
+              "the runtime's HOME does not");
+    is_string(value(list, "MPLBACKEND"), "Agg", "nor the agent's own");
+    is_string(value(list, "UV_OFFLINE"), "1", "what is new gets in");
+    is_string(value(list, "OPENBLAS_NUM_THREADS"), "2", "that, too");
+    is_string(value(list, "EMPTY"), "", "an empty value");
+    is_string(value(list, "EQ"), "a=b c", "a value with = and blank");
+    is_string(value(list, "LAST"), "1", "a last line without its end");
+    is_string(value(list, "container"), NULL, "no lower case names");
+    is_string(value(list, "LISTEN_FDS"), NULL, "no LISTEN_FDS");
+    is_string(value(list, "NOTIFY_SOCKET"), NULL, "no NOTIFY_SOCKET");
+    is_string(value(list, "PWD"), NULL, "no PWD");
+    is_string(value(list, "TERM"), NULL, "no TERM");
+    is_string(value(list, "HOSTNAME"), NULL, "no HOSTNAME");
+    is_string(value(list, "WITH-DASH"), NULL, "no bad names");
+    is_string(value(list, "BAD LINE"), NULL, "no bad lines");
+    free(list);
+}
+
+
+static void
+of_request(void)
+{
+    int                 once;
+    char              **list, **p;
+    uint8_t             head[512];
+    const char         *code, *detail;
+    agent_request_t     request;
+    sandbox_writer_t    w;
+
+    sandbox_writer_init(&w, head, sizeof(head));
+    sandbox_write_string(&w, SANDBOX_TAG_COMMAND, "x");
+    sandbox_write_string(&w, SANDBOX_TAG_ENV, "HOME=/tmp");
+    sandbox_write_string(&w, SANDBOX_TAG_ENV, "HOM=short");
+    sandbox_write_string(&w, SANDBOX_TAG_ENV, "NEW=1");
+    sandbox_write_string(&w, SANDBOX_TAG_ENV, "NEW=2");
+    code = agent_request_read(&request, head, w.pos - w.start, &detail);
+    is_string(code, NULL, "a request with ENV");
+
+    list = build(&request);
+    is_string(value(list, "HOME"), "/tmp", "it replaces");
+    is_string(value(list, "HOM"), "short", "a shorter name is another");
+    is_string(value(list, "NEW"), "2", "the last one wins");
+    once = 0;
+
+    for (p = list; *p != NULL; p++) {
+        once += strncmp(*p, "NEW=", 4) == 0 || strncmp(*p, "HOME=", 5) == 0;
+    }
+
+    is_number(once, 2, "each name once");
+    free(list);
+
+    list = build(NULL);
+    is_string(value(list, "HOME"), "/home/sandbox", "and stays its own");
+    free(list);
+}
+
+
+static void
+bad_files(void)
+{
+    char   *text, **list;
+
+    file("PATH=/x\0HOME=/y\n", 16);
+    agent_environment_init(path, nothing);
+    list = build(NULL);
+    is_string(value(list, "PATH"), "/usr/local/bin:/usr/bin:/bin",
+              "a file with NUL is ignored");
+    free(list);
+
+    text = malloc(70000);
+    memset(text, 'x', 70000);
+    memcpy(text, "PATH=/x\nA=", 10);
+    file(text, 70000);
+    free(text);
+    agent_environment_init(path, nothing);
+    list = build(NULL);
+    is_string(value(list, "PATH"), "/usr/local/bin:/usr/bin:/bin",
+              "a file over 64 KiB is ignored");
+    free(list);
+
+    text = malloc(8000);
+    *text = '\0';
+
+    for (int i = 0; i < 400; i++) {
+        sprintf(text + strlen(text), "V%d=1\n", i);
+    }
+
+    file(text, strlen(text));
+    free(text);
+    is_number(agent_environment_init(path, nothing), 0, "400 names");
+    list = build(NULL);
+    is_string(value(list, "V0"), "1", "the first of them is there");
+    is_string(value(list, "V399"), NULL, "beyond 256 there is no room");
+    free(list);
+}
+
+
+static const char *
+value(char **list, const char *name)
+{
+    size_t  n;
+
+    n = strlen(name);
+
+    for ( /* void */ ; *list != NULL; list++) {
+        if (strncmp(*list, name, n) == 0 && (*list)[n] == '=') {
+            return *list + n + 1;
+        }
+    }
+
+    return NULL;
+}
+
+
+static void
+file(const char *text, size_t size)
+{
+    FILE  *f;
+
+    f = fopen(path, "w");
+    fwrite(text, 1, size, f);
+    fclose(f);
+}
+
+
+static char **
+build(const agent_request_t *request)
+{
+    agent_request_t  none;
+
+    memset(&none, 0, sizeof(none));
+
+    return agent_environment_build(request != NULL ? request : &none);
+}
