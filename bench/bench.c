@@ -56,7 +56,7 @@ static row_t  rows[ROW_LAST] = {
 
 
 static int       http_fd, floor_in, floor_out;
-static char     *token, *socket_path, *prefix;
+static char     *base_url, *token, *socket_path, *prefix;
 static uint8_t   key[SANDBOX_WIRE_KEY_SIZE];
 
 
@@ -168,6 +168,13 @@ http_call(const char *method, const char *path, const char *body,
 
     if (strstr(end, expect) == NULL) {
         die("%s %s: %s", method, path, buf);
+    }
+
+    /* nginx ends a connection after keepalive_requests */
+
+    if (strcasestr(buf, "connection: close") != NULL) {
+        close(http_fd);
+        http_connect(base_url);
     }
 
     return start;
@@ -416,7 +423,8 @@ main(int argc, char **argv)
     rounds = atoi(argv[7]);
     fresh = atoi(argv[8]);
 
-    http_connect(argv[1]);
+    base_url = argv[1];
+    http_connect(base_url);
     floor_start(argv[6], argv[5]);
 
     if (getrandom(session, sizeof(session), 0) != sizeof(session)) {

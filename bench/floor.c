@@ -25,7 +25,8 @@
 #define FLOOR_ENV_MAX  64
 
 
-static char *environment[FLOOR_ENV_MAX + 1];
+static int    null_fd;                   /* the image has no /dev/null */
+static char  *environment[FLOOR_ENV_MAX + 1];
 
 
 static uint64_t
@@ -77,7 +78,7 @@ run(char *command)
     }
 
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, null_fd, 0);
     posix_spawn_file_actions_adddup2(&actions, fd[0][1], 1);
     posix_spawn_file_actions_adddup2(&actions, fd[1][1], 2);
 
@@ -110,7 +111,10 @@ main(int argc, char **argv)
         return 2;
     }
 
-    if (chroot(argv[1]) == -1 || chdir("/home/sandbox") == -1
+    null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    if (null_fd == -1
+        || chroot(argv[1]) == -1 || chdir("/home/sandbox") == -1
         || setgroups(0, NULL) == -1
         || setresgid(1000, 1000, 1000) == -1
         || setresuid(1000, 1000, 1000) == -1)
