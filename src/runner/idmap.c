@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -23,6 +24,7 @@
 
 static int runner_ids_load(int fd, uint64_t *owners);
 static int runner_ids_store(int fd, uint32_t i, uint64_t owner);
+static void runner_ids_child(pid_t parent);
 static int runner_ids_map(pid_t pid, uint32_t first);
 
 
@@ -196,24 +198,20 @@ runner_ids_give(uint64_t owner, uint32_t first)
 int
 runner_ids_namespace(uint32_t first, runner_error_t *err)
 {
-    int    ends[2], fd, error;
-    char   c, path[64];
-    pid_t  pid;
+    int    fd, error;
+    char   path[64];
+    pid_t  pid, parent;
 
-    if (pipe2(ends, O_CLOEXEC) == -1) {
-        return runner_error(err, "no_descriptors", errno, "pipe");
-    }
-
-    /* a child that waits until the namespace is held by a descriptor */
+    parent = getpid();
 
     runner_child_begin();
+
+    /* a child that does nothing until a descriptor holds its namespace */
 
     pid = syscall(SYS_clone, CLONE_NEWUSER|SIGCHLD, NULL, NULL, NULL, NULL);
 
     if (pid == 0) {
-        close(ends[1]);
-        (void) !read(ends[0], &c, 1);
-        _exit(0);
+        runner_ids_child(parent);
     }
 
     error = errno;
@@ -226,12 +224,8 @@ runner_ids_namespace(uint32_t first, runner_error_t *err)
         }
 
         error = errno;
-    }
 
-    close(ends[0]);
-    close(ends[1]);
-
-    if (pid != -1) {
+        (void) kill(pid, SIGKILL);
         while (waitpid(pid, NULL, 0) == -1 && errno == EINTR) { /* void */ }
     }
 
@@ -245,6 +239,25 @@ runner_ids_namespace(uint32_t first, runner_error_t *err)
     }
 
     return fd;
+}
+
+
+/*
+ * It must hold no descriptor: connections and locks of the runner would stay
+ * as long as it does.
+ */
+
+static void
+runner_ids_child(pid_t parent)
+{
+    (void) prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    (void) syscall(SYS_close_range, 0, ~0U, 0);
+
+    if (getppid() == parent) {
+        pause();
+    }
+
+    _exit(0);
 }
 
 

@@ -104,9 +104,17 @@ runner_inside_child(int pidfd)
         "/proc/sys/user/max_time_namespaces"
     };
 
+    /* no descriptor of ours goes where an agent could reach it */
+
+    if (dup2(pidfd, 0) == -1) {
+        return RUNNER_INSIDE_ENTER;
+    }
+
+    (void) syscall(SYS_close_range, 1, ~0U, 0);
+
     /* in one call: once inside, the agent's process may be closed to us */
 
-    if (setns(pidfd, CLONE_NEWUSER|CLONE_NEWNET) == -1) {
+    if (setns(0, CLONE_NEWUSER|CLONE_NEWNET) == -1) {
         return RUNNER_INSIDE_ENTER;
     }
 

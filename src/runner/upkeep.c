@@ -89,6 +89,8 @@ runner_upkeep_found(runner_t *runner)
         close(dir);
     }
 
+    runner_found_rest(runner, runner->host.sockets, "");
+
     dir = open(runner->host.runtime.state, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
 
     if (dir != -1) {
