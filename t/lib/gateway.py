@@ -448,7 +448,18 @@ http {
         old = set(self.workers())
         os.kill(self.nginx.pid, signal.SIGHUP)
         wait_for(lambda: set(self.workers()) - old, 20, "new workers")
+        # the old ones accept until they are told to leave
+        wait_for(lambda: all(self.leaving(p) for p in old), 20,
+                 "old workers on their way out")
         return old
+
+    @staticmethod
+    def leaving(pid):
+        try:
+            with open("/proc/%d/cmdline" % pid) as f:
+                return "shutting down" in f.read() or not alive(pid)
+        except OSError:
+            return True
 
     # requests
 

