@@ -431,8 +431,8 @@ agent_control_claim(agent_received_t *r)
 
     instance = 0;
     created = 0;
-    session.length = 0;
-    id.length = 0;
+    memset(&session, 0, sizeof(session));
+    memset(&id, 0, sizeof(id));
 
     sandbox_fields_init(&fields, r->fields, r->fields_size);
 
