@@ -7,6 +7,10 @@
  * of it.  With v2 the limits lie on the sandbox's group and all processes in
  * groups below it: the agent in "agent", each command in one of its own.
  *
+ * The container's control group namespace begins at the sandbox's group in
+ * each case: systemd mounts cgroup2 with nsdelegate, and a process can't be
+ * born into a group outside its namespace then.
+ *
  * Knows no sandboxes but by number.
  */
 
@@ -41,6 +45,8 @@ static int runner_cgroups_root(runner_cgroups_t *cgroups,
 static int runner_cgroups_v2(runner_cgroups_t *cgroups, runner_error_t *err);
 static int runner_cgroup_v2_limits(runner_cgroups_t *cgroups, int dir,
     unsigned cpus, runner_error_t *err);
+static int runner_cgroup_v2_leaf(runner_cgroup_t *group, uid_t uid,
+    runner_error_t *err);
 static int runner_cgroup_v1_open(runner_cgroups_t *cgroups, unsigned number,
     runner_cgroup_t *group, runner_error_t *err);
 static int runner_cgroup_rmdir(int dir, const char *name, unsigned depth,
@@ -451,8 +457,7 @@ runner_cgroup_create(runner_cgroups_t *cgroups, unsigned number, uid_t uid,
     size_t    i;
 
     static const char  *delegated[] = {
-        ".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads",
-        "agent", "agent/cgroup.procs"
+        ".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"
     };
 
     group->dir = -1;
@@ -469,15 +474,15 @@ runner_cgroup_create(runner_cgroups_t *cgroups, unsigned number, uid_t uid,
 
     group->dir = openat(cgroups->root, path, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
 
-    if (group->dir == -1
-        || (mkdirat(group->dir, "agent", 0755) == -1 && errno != EEXIST))
-    {
-        return runner_error(err, "no_cgroups", errno, "can't make the control "
-                            "group \"%s/agent\"", path);
+    if (group->dir == -1) {
+        return runner_error(err, "no_cgroups", errno, "can't open the control "
+                            "group \"%s\"", path);
     }
 
     if (cgroups->layout == RUNNER_CGROUP_V2) {
-        if (runner_cgroup_v2_limits(cgroups, group->dir, cpus, err) == -1) {
+        if (runner_cgroup_v2_limits(cgroups, group->dir, cpus, err) == -1
+            || runner_cgroup_v2_leaf(group, uid, err) == -1)
+        {
             return -1;
         }
 
@@ -493,10 +498,7 @@ runner_cgroup_create(runner_cgroups_t *cgroups, unsigned number, uid_t uid,
         return -1;
     }
 
-    group->leaf = openat(group->dir, "agent",
-                         O_RDONLY|O_DIRECTORY|O_CLOEXEC);
-
-    if (group->leaf == -1 || group->oom == -1) {
+    if (group->oom == -1) {
         return runner_error(err, "no_cgroups", errno, "can't open the control "
                             "group \"%s\"", path);
     }
@@ -534,13 +536,67 @@ runner_cgroup_v2_limits(runner_cgroups_t *cgroups, int dir, unsigned cpus,
                             "can't be set");
     }
 
-    /* so that each command has a memory.events and a memory.peak of its own */
+    return 0;
+}
 
-    if (runner_file_write(dir, "cgroup.subtree_control",
-                          "+memory +pids +cpu") == -1)
+
+static int
+runner_cgroup_v2_leaf(runner_cgroup_t *group, uid_t uid, runner_error_t *err)
+{
+    if ((mkdirat(group->dir, "agent", 0755) == -1 && errno != EEXIST)
+        || fchownat(group->dir, "agent", uid, uid, 0) == -1
+        || fchownat(group->dir, "agent/cgroup.procs", uid, uid, 0) == -1)
     {
-        return runner_error(err, "no_controllers", errno, "controllers can't "
-                            "be delegated to a sandbox");
+        return runner_error(err, "no_cgroups", errno, "can't make the control "
+                            "group of an agent");
+    }
+
+    group->leaf = openat(group->dir, "agent",
+                         O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+
+    if (group->leaf == -1) {
+        return runner_error(err, "no_cgroups", errno, "can't open the control "
+                            "group of an agent");
+    }
+
+    return 0;
+}
+
+
+int
+runner_cgroup_started(runner_cgroups_t *cgroups, const runner_cgroup_t *group,
+    pid_t pid, runner_error_t *err)
+{
+    char      text[16];
+    uint64_t  deadline;
+
+    if (cgroups->layout != RUNNER_CGROUP_V2) {
+        return 0;
+    }
+
+    snprintf(text, sizeof(text), "%d", pid);
+
+    if (runner_file_write(group->leaf, "cgroup.procs", text) == -1) {
+        return runner_error(err, "no_controllers", errno, "the agent can't be "
+                            "moved into its control group");
+    }
+
+    /*
+     * Each command has a memory.events and a memory.peak of its own, which
+     * needs a parent without processes; the dead leave it a moment later.
+     */
+
+    deadline = runner_now_ms() + RUNNER_CGROUP_WAIT;
+
+    while (runner_file_write(group->dir, "cgroup.subtree_control",
+                             "+memory +pids +cpu") == -1)
+    {
+        if (errno != EBUSY || runner_now_ms() >= deadline) {
+            return runner_error(err, "no_controllers", errno, "controllers "
+                                "can't be delegated to a sandbox");
+        }
+
+        runner_cgroup_nap();
     }
 
     return 0;
@@ -797,8 +853,7 @@ void
 runner_cgroup_path(const runner_cgroups_t *cgroups, unsigned number,
     char *path, size_t size)
 {
-    snprintf(path, size, "/%s/%u%s", cgroups->name, number,
-             cgroups->layout == RUNNER_CGROUP_V2 ? "/agent" : "");
+    snprintf(path, size, "/%s/%u", cgroups->name, number);
 }
 
 

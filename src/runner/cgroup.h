@@ -50,7 +50,7 @@ typedef struct {
 
 typedef struct {
     int    dir;                          /* cgroup2, delegated */
-    int    leaf;                         /* "agent" in it */
+    int    leaf;                         /* v2: "agent" in it */
     int    oom;                          /* SANDBOX_FD_OOM */
     int    peak;                         /* SANDBOX_FD_PEAK */
 } runner_cgroup_t;
@@ -84,6 +84,10 @@ void runner_cgroups_remove(runner_cgroups_t *cgroups);
 /* The groups of sandbox `number`, delegated to host id `uid`. */
 int runner_cgroup_create(runner_cgroups_t *cgroups, unsigned number,
     uid_t uid, unsigned cpus, runner_cgroup_t *group, runner_error_t *err);
+
+/* The container runs: v2 moves its first process into a group of its own. */
+int runner_cgroup_started(runner_cgroups_t *cgroups,
+    const runner_cgroup_t *group, pid_t pid, runner_error_t *err);
 
 /* Closes the descriptors. */
 void runner_cgroup_close(runner_cgroup_t *group);

@@ -24,6 +24,7 @@
 
 static int runner_ids_load(int fd, uint64_t *owners);
 static int runner_ids_store(int fd, uint32_t i, uint64_t owner);
+static void runner_ids_reclaim(int fd, uint64_t *owners);
 static void runner_ids_child(pid_t parent);
 static int runner_ids_map(pid_t pid, uint32_t first);
 
@@ -102,6 +103,12 @@ runner_ids_take(uint64_t owner, runner_error_t *err)
 
     first = 0;
 
+    for (i = 0; i < RUNNER_IDS_RANGES && owners[i] != 0; i++) { /* void */ }
+
+    if (i == RUNNER_IDS_RANGES) {
+        runner_ids_reclaim(fd, owners);
+    }
+
     for (i = 0; i < RUNNER_IDS_RANGES; i++) {
         if (owners[i] != 0) {
             continue;
@@ -126,6 +133,31 @@ runner_ids_take(uint64_t owner, runner_error_t *err)
     }
 
     return first;
+}
+
+
+/*
+ * Ranges of runners that were killed and never started again: nothing of
+ * theirs lives if their control group is gone.
+ */
+
+static void
+runner_ids_reclaim(int fd, uint64_t *owners)
+{
+    char      v1[64], v2[64];
+    uint32_t  i;
+
+    for (i = 0; i < RUNNER_IDS_RANGES; i++) {
+        snprintf(v1, sizeof(v1), "/sys/fs/cgroup/memory/sandbox-%012llx",
+                 (unsigned long long) owners[i] >> 16);
+        snprintf(v2, sizeof(v2), "/sys/fs/cgroup/sandbox-%012llx",
+                 (unsigned long long) owners[i] >> 16);
+
+        if (access(v1, F_OK) == -1 && access(v2, F_OK) == -1) {
+            owners[i] = 0;
+            (void) runner_ids_store(fd, i, 0);
+        }
+    }
 }
 
 

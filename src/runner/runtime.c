@@ -167,7 +167,8 @@ runner_runtime_run(runner_runtime_t *runtime, unsigned number, int bundle,
 
     status = runner_runtime_exec(strncmp(runtime->version, "crun", 4) == 0
                                  ? argv_crun : argv,
-                                 -1, log, fds, group->leaf);
+                                 -1, log, fds,
+                                 group->leaf != -1 ? group->leaf : group->dir);
 
     if (status == 0
         && (n = runner_file_read(bundle, "pid", said, sizeof(said))) > 0)

@@ -252,10 +252,17 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
         rc = slot->record.pid == -1 ? -1 : 0;
     }
 
+    if (rc == 0) {
+        rc = runner_cgroup_started(&host->cgroups, &group, slot->record.pid,
+                                   err);
+
+    } else {
+        slot->record.pid = 0;
+    }
+
     runner_cgroup_close(&group);
 
-    if (rc == -1) {
-        slot->record.pid = 0;
+    if (slot->record.pid == 0) {
         return -1;
     }
 
@@ -269,6 +276,10 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
 
         return runner_error(err, "sandbox_failed", 0, "the agent ended at "
                             "once (it said: %s)", words);
+    }
+
+    if (rc == -1) {
+        return -1;
     }
 
     runner_slot_warm(slot);

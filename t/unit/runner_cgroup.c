@@ -29,7 +29,7 @@ main(void)
 
     snprintf(cgroups.name, sizeof(cgroups.name), "sandbox-x");
     runner_cgroup_path(&cgroups, 7, path, sizeof(path));
-    is_string(path, "/sandbox-x/7/agent", "v2: the container is in a leaf");
+    is_string(path, "/sandbox-x/7", "v2: the namespace begins at the group");
 
     is_number(runner_cgroups_parse(&cgroups, ROOT
         "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
