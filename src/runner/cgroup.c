@@ -30,6 +30,7 @@
 
 #include "cgroup.h"
 #include "file.h"
+#include "root.h"
 
 
 #define RUNNER_CGROUP_WAIT   5000                /* ms for the dead to leave */
@@ -225,12 +226,8 @@ runner_cgroups_start(runner_cgroups_t *cgroups, runner_error_t *err)
         return -1;
     }
 
-    if (unshare(CLONE_NEWNS) == -1
-        || mount(NULL, "/", NULL, MS_REC|MS_PRIVATE, NULL) == -1)
-    {
-        return runner_error(err, "no_mount_namespace", errno, "can't make a "
-                            "mount namespace.  Remedy: run as root, with "
-                            "CAP_SYS_ADMIN");
+    if (runner_root_own(err) == -1) {
+        return -1;
     }
 
     if (cgroups->layout == RUNNER_CGROUP_HYBRID) {
@@ -246,7 +243,8 @@ runner_cgroups_start(runner_cgroups_t *cgroups, runner_error_t *err)
                      MS_NOSUID|MS_NODEV|MS_NOEXEC, "size=1m,mode=755") == -1)
         {
             return runner_error(err, "no_cgroups", errno, "can't hide \"%s\" "
-                                "from the runtime", cgroups->unified);
+                                "from the runtime.  Remedy: run on the host "
+                                "itself, as root", cgroups->unified);
         }
     }
 

@@ -286,7 +286,9 @@ runner_conn_create(runner_t *runner, int fd)
 runner_conn_t *
 runner_conn_returned(runner_t *runner, int fd, int memfd)
 {
+    int             domain, type;
     uint8_t         p[SANDBOX_WIRE_PREAMBLE_SIZE];
+    socklen_t       size;
     runner_conn_t  *conn;
 
     conn = runner_conn_create(runner, fd);
@@ -297,6 +299,20 @@ runner_conn_returned(runner_t *runner, int fd, int memfd)
     }
 
     conn->memfd = memfd;
+
+    /* by an agent: it may be anything, also what would make us wait */
+
+    size = sizeof(domain);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == -1
+        || domain != AF_UNIX
+        || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == -1
+        || type != SOCK_STREAM
+        || fcntl(memfd, F_GET_SEALS) == -1)
+    {
+        runner_conn_close(conn);
+        return NULL;
+    }
 
     if (pread(memfd, p, sizeof(p), 0) != sizeof(p)
         || sandbox_preamble_read(p, &conn->preamble) != SANDBOX_OK

@@ -23,9 +23,9 @@ int
 runner_error(runner_error_t *err, const char *code, int errnum,
     const char *format, ...)
 {
+    char    *remedy, words[128], rest[RUNNER_ERROR_SIZE];
     size_t   n;
     va_list  args;
-    char     words[128];
 
     if (err->code != NULL) {
         return -1;
@@ -38,9 +38,15 @@ runner_error(runner_error_t *err, const char *code, int errnum,
     va_end(args);
 
     if (errnum) {
-        n = strlen(err->text);
-        snprintf(err->text + n, sizeof(err->text) - n, ": %s",
-                 strerror_r(errnum, words, sizeof(words)));
+
+        /* the system's words belong before what can be done about it */
+
+        remedy = strstr(err->text, ".  Remedy: ");
+        n = remedy ? (size_t) (remedy - err->text) : strlen(err->text);
+        strcpy(rest, err->text + n);
+
+        snprintf(err->text + n, sizeof(err->text) - n, ": %s%s",
+                 strerror_r(errnum, words, sizeof(words)), rest);
     }
 
     return -1;

@@ -21,7 +21,8 @@ void runner_error_init(runner_error_t *err);
 
 /*
  * Keeps the first cause: code, formatted text and, unless `errnum` is 0, the
- * system's words for it.  Always returns -1.
+ * system's words for it, before ".  Remedy: " in the text if it has that.
+ * Always returns -1.
  */
 int runner_error(runner_error_t *err, const char *code, int errnum,
     const char *format, ...) __attribute__ ((format(printf, 4, 5)));

@@ -254,7 +254,7 @@ static int
 runner_main_failed(runner_t *runner, runner_error_t *err)
 {
     if (runner->options->probe) {
-        printf("FAIL %s\n", err->text);
+        printf("FAIL %s: %s\n", runner_probe_title(err), err->text);
 
     } else {
         runner_log(RUNNER_LOG_ERROR, "%s", err->text);

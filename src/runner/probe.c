@@ -45,49 +45,99 @@ static int runner_probe_read(int fd, uint8_t *p, size_t size);
 int
 runner_probe(runner_host_t *host, int verbose, runner_error_t *err)
 {
-    size_t           i;
-    runner_error_t   each;
-    const char      *names[2];
-
-    names[0] = host->options->runtime ? host->options->runtime : "crun";
-    names[1] = host->options->runtime ? NULL : "runc";
+    runner_error_t  first;
 
     if (verbose) {
         printf("ok   cgroup: %s, memory pids cpu%s\n",
                runner_cgroup_layout_name(host->cgroups.layout),
-               host->cgroups.swap ? ", swap can be limited"
-                                  : "; swap can't be limited");
+               host->cgroups.swap ? " swap" : "");
         printf("ok   base: %s\n", host->base);
         fflush(stdout);
     }
 
-    for (i = 0; i < 2 && names[i] != NULL; i++) {
+    runner_error_init(&first);
 
-        runner_error_init(&each);
+    if (runner_probe_runtime(host, host->options->runtime
+                                   ? host->options->runtime : "crun", err)
+        == -1)
+    {
+        /* another runtime helps only if it was the runtime */
 
-        if (runner_probe_runtime(host, names[i], &each) == 0) {
-            if (verbose) {
-                printf("ok   %s: a container ran a command\n",
-                       host->runtime.version);
+        if (host->options->runtime != NULL
+            || (strcmp(err->code, "no_runtime") != 0
+                && strcmp(err->code, "runtime_failed") != 0))
+        {
+            return -1;
+        }
+
+        first = *err;
+        runner_error_init(err);
+
+        if (runner_probe_runtime(host, "runc", err) == -1) {
+            if (strcmp(first.code, "runtime_failed") == 0
+                || strcmp(err->code, "no_runtime") == 0)
+            {
+                *err = first;
             }
 
-            return 0;
+            return -1;
         }
 
-        if (verbose) {
-            printf("FAIL %s: %s\n", names[i], each.text);
-            fflush(stdout);
-        }
+        runner_log(RUNNER_LOG_WARN, "using runc, since crun is of no use: %s",
+                   first.text);
+    }
 
-        /* the first one's words, unless it was only not there */
+    if (verbose) {
+        printf("ok   user namespaces, idmapped mounts, overlay, disk image, "
+               "seccomp\n"
+               "ok   runtime: %s ran a command in a sandbox\n",
+               host->runtime.version);
+    }
 
-        if (err->code == NULL || strcmp(err->code, "no_runtime") == 0) {
-            *err = each;
-            runner_error_context(err, "%s", names[i]);
+    return 0;
+}
+
+
+const char *
+runner_probe_title(const runner_error_t *err)
+{
+    size_t  i;
+
+    static const struct {
+        const char  *code;
+        const char  *title;
+    } titles[] = {
+        { "no_user_namespaces", "user namespaces" },
+        { "no_namespaces", "namespaces" },
+        { "no_mount_namespace", "mount namespace" },
+        { "no_idmap", "idmapped mounts" },
+        { "no_overlay", "overlay" },
+        { "no_ext4", "disk image" },
+        { "no_mkfs", "disk image" },
+        { "no_loop", "loop devices" },
+        { "disk_full", "disk" },
+        { "no_cgroups", "cgroup" },
+        { "no_controllers", "cgroup" },
+        { "no_base", "base" },
+        { "no_agent", "agent" },
+        { "agent", "agent" },
+        { "no_runtime", "runtime" },
+        { "runtime_failed", "runtime" },
+        { "no_ids", "id ranges" },
+        { "no_state", "state" },
+        { "state_in_use", "state" },
+        { "not_root", "root" },
+        { "bad_key_file", "key" },
+        { "bad_option", "options" }
+    };
+
+    for (i = 0; i < sizeof(titles) / sizeof(titles[0]); i++) {
+        if (strcmp(titles[i].code, err->code) == 0) {
+            return titles[i].title;
         }
     }
 
-    return -1;
+    return "sandbox";
 }
 
 

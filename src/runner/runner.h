@@ -132,6 +132,9 @@ struct runner_sandbox_s {
     runner_container_t   *container;     /* NULL only between two */
     uint64_t              instance;
     char                  id[SANDBOX_WIRE_SANDBOX_ID_SIZE + 1];
+    uint32_t              memory;        /* what nginx asked for last */
+    uint32_t              disk;
+    uint32_t              processes;
     int                   created;       /* no agent was told of it yet */
     int                   live;          /* counted against the limits */
     int                   dirty;         /* used since the last sync */

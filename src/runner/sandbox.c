@@ -28,8 +28,9 @@
 
 static runner_sandbox_t *runner_sandbox_create(runner_conn_t *conn);
 static void runner_sandbox_instance(runner_sandbox_t *sandbox);
-static int runner_sandbox_obtain(runner_sandbox_t *sandbox,
+static void runner_sandbox_caps(runner_sandbox_t *sandbox,
     const sandbox_preamble_t *preamble);
+static int runner_sandbox_obtain(runner_sandbox_t *sandbox);
 static int runner_sandbox_claim(runner_sandbox_t *sandbox);
 static void runner_sandbox_wake(runner_sandbox_t *sandbox);
 static runner_container_t *runner_sandbox_detach(runner_sandbox_t *sandbox);
@@ -89,7 +90,7 @@ runner_sandbox_route(runner_conn_t *conn)
         runner_conn_wait(conn, &sandbox->waiting, sandbox);
         runner_session_load(sandbox);
 
-        if (runner_sandbox_obtain(sandbox, preamble) == -1) {
+        if (runner_sandbox_obtain(sandbox) == -1) {
             runner_sandbox_drop(sandbox);
         }
 
@@ -123,6 +124,7 @@ runner_sandbox_route(runner_conn_t *conn)
     }
 
     runner_session_touch(sandbox);
+    runner_sandbox_caps(sandbox, preamble);
     sandbox->dirty = 1;
     container->slot.record.used_ms = runner_wall_ms();
 
@@ -172,6 +174,7 @@ runner_sandbox_create(runner_conn_t *conn)
     }
 
     runner_session_live(sandbox, 1);
+    runner_sandbox_caps(sandbox, &conn->preamble);
     runner_sandbox_instance(sandbox);
 
     if (conn->preamble.flags & SANDBOX_FLAG_FRESH) {
@@ -198,33 +201,44 @@ runner_sandbox_instance(runner_sandbox_t *sandbox)
 }
 
 
+/*
+ * Only from preambles that we have read off the connection: what an agent
+ * returns could say anything.
+ */
+
+static void
+runner_sandbox_caps(runner_sandbox_t *sandbox,
+    const sandbox_preamble_t *preamble)
+{
+    sandbox->memory = runner_sandbox_bound(preamble->memory,
+                                           RUNNER_MIN_MEMORY, RUNNER_MAX_MIB);
+    sandbox->disk = runner_sandbox_bound(preamble->disk, RUNNER_MIN_DISK,
+                                         RUNNER_MAX_MIB);
+    sandbox->processes = runner_sandbox_bound(preamble->processes,
+                                              RUNNER_MIN_PROCESSES,
+                                              RUNNER_MAX_PROCESSES);
+}
+
+
 /* a container for a new instance: from the pool, or made for it.  0, or -1 */
 
 static int
-runner_sandbox_obtain(runner_sandbox_t *sandbox,
-    const sandbox_preamble_t *preamble)
+runner_sandbox_obtain(runner_sandbox_t *sandbox)
 {
     int                  pooled;
-    uint32_t             memory, disk, processes;
+    uint32_t             memory, processes;
     runner_t            *runner;
     runner_record_t     *record;
     runner_container_t  *container;
 
     runner = sandbox->runner;
 
-    memory = runner_sandbox_bound(preamble->memory, RUNNER_MIN_MEMORY,
-                                  RUNNER_MAX_MIB);
-    disk = runner_sandbox_bound(preamble->disk, RUNNER_MIN_DISK,
-                                RUNNER_MAX_MIB);
-    processes = runner_sandbox_bound(preamble->processes,
-                                     RUNNER_MIN_PROCESSES,
-                                     RUNNER_MAX_PROCESSES);
-
-    container = runner_pool_take(runner, disk);
+    container = runner_pool_take(runner, sandbox->disk);
     pooled = container != NULL;
 
     if (container == NULL) {
-        container = runner_container_new(runner, memory, disk, processes);
+        container = runner_container_new(runner, sandbox->memory,
+                                         sandbox->disk, sandbox->processes);
 
         if (container == NULL) {
             return -1;
@@ -247,8 +261,9 @@ runner_sandbox_obtain(runner_sandbox_t *sandbox,
         return 0;
     }
 
-    memory = memory ? memory : runner->options->memory;
-    processes = processes ? processes : runner->options->processes;
+    memory = sandbox->memory ? sandbox->memory : runner->options->memory;
+    processes = sandbox->processes ? sandbox->processes
+                                   : runner->options->processes;
 
     if ((memory != record->memory || processes != record->processes)
         && runner_cgroup_limit(&runner->host.cgroups, record->number, memory,
@@ -487,19 +502,12 @@ void
 runner_sandbox_not_created(runner_sandbox_t *sandbox,
     const runner_error_t *err)
 {
-    sandbox_preamble_t  preamble;
-
-    memset(&preamble, 0, sizeof(preamble));
-    preamble.memory = sandbox->container->slot.record.memory;
-    preamble.disk = sandbox->container->slot.record.disk;
-    preamble.processes = sandbox->container->slot.record.processes;
-
     runner_sandbox_failure(sandbox, err);
 
     if (sandbox->failed_until > sandbox->runner->loop.now
         || sandbox->runner->mode != RUNNER_RUNNING
         || (sandbox->waiting.n == 0 && sandbox->resets.n == 0)
-        || runner_sandbox_obtain(sandbox, &preamble) == -1)
+        || runner_sandbox_obtain(sandbox) == -1)
     {
         runner_sandbox_drop(sandbox);
     }
@@ -673,13 +681,14 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
         runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
 
         sandbox->failed_until = 0;
+        runner_sandbox_caps(sandbox, &conn->preamble);
         runner_session_live(sandbox, 1);
         runner_sandbox_instance(sandbox);
     }
 
     runner_conn_wait(conn, &sandbox->resets, NULL);
 
-    if (runner_sandbox_obtain(sandbox, &conn->preamble) == -1) {
+    if (runner_sandbox_obtain(sandbox) == -1) {
         runner_sandbox_drop(sandbox);
     }
 }
@@ -688,7 +697,6 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
 void
 runner_sandbox_replace(runner_sandbox_t *sandbox)
 {
-    sandbox_preamble_t   preamble;
     runner_container_t  *container;
 
     container = runner_sandbox_detach(sandbox);
@@ -697,17 +705,14 @@ runner_sandbox_replace(runner_sandbox_t *sandbox)
     runner_queue_move_before(&sandbox->waiting, &sandbox->returned);
     runner_session_load(sandbox);
 
-    memset(&preamble, 0, sizeof(preamble));
-
     if (sandbox->waiting.first != NULL) {
         sandbox->waiting.first->fresh = 1;
-        preamble = sandbox->waiting.first->preamble;
     }
 
     runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
     runner_sandbox_instance(sandbox);
 
-    if (runner_sandbox_obtain(sandbox, &preamble) == -1) {
+    if (runner_sandbox_obtain(sandbox) == -1) {
         runner_sandbox_drop(sandbox);
     }
 }
@@ -757,6 +762,9 @@ runner_sandbox_found(runner_container_t *container)
 
     sandbox->instance = record->instance;
     strcpy(sandbox->id, record->id);
+    sandbox->memory = record->memory;
+    sandbox->disk = record->disk;
+    sandbox->processes = record->processes;
 
     if (runner->instance < record->instance) {
         runner->instance = record->instance;

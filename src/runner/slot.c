@@ -217,7 +217,7 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
     if (rc == 0 && runner_slot_connect(host, slot) == -1) {
         error = errno;
         runner_slot_words(host, slot, words, sizeof(words));
-        rc = runner_error(err, "sandbox_failed", error, "the agent does not "
+        rc = runner_error(err, "agent", error, "the agent does not "
                           "answer (it said: %s)", words);
     }
 
@@ -230,6 +230,8 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
     int log, int listener, runner_error_t *err)
 {
     int              rc;
+    char             words[512];
+    struct pollfd    p;
     runner_cgroup_t  group;
 
     rc = runner_cgroup_create(&host->cgroups, slot->record.number,
@@ -269,22 +271,27 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
     slot->pidfd = pidfd_open(slot->record.pid, 0);
     slot->record.start_time = runner_slot_start_time(slot->record.pid);
 
-    if (slot->pidfd == -1 || slot->record.start_time == 0) {
-        char  words[512];
+    if (rc == 0 && slot->pidfd != -1) {
+        runner_slot_warm(slot);
+        rc = runner_inside_prepare(slot->pidfd, err);
+    }
 
+    /* whatever failed then, this is why */
+
+    p.fd = slot->pidfd;
+    p.events = POLLIN;
+
+    if (slot->pidfd == -1 || slot->record.start_time == 0
+        || poll(&p, 1, 0) == 1)
+    {
         runner_slot_words(host, slot, words, sizeof(words));
+        runner_error_init(err);
 
-        return runner_error(err, "sandbox_failed", 0, "the agent ended at "
-                            "once (it said: %s)", words);
+        return runner_error(err, "agent", 0, "the agent ended at once, it "
+                            "said: %s", words);
     }
 
-    if (rc == -1) {
-        return -1;
-    }
-
-    runner_slot_warm(slot);
-
-    return runner_inside_prepare(slot->pidfd, err);
+    return rc;
 }
 
 
