@@ -343,6 +343,12 @@ ngx_http_sandbox_default_problem(ngx_http_sandbox_ctx_t *ctx,
 
     ngx_http_sandbox_refuse(ctx, status, ngx_http_sandbox_defaults[i].code,
                             ngx_http_sandbox_defaults[i].detail);
+
+    if (status == NGX_HTTP_TOO_MANY_REQUESTS
+        || status == NGX_HTTP_SERVICE_UNAVAILABLE)
+    {
+        ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
+    }
 }
 
 
