@@ -292,7 +292,7 @@ void agent_queue_process(void);
 
 void agent_queue_lost(agent_connection_t *c);
 
-/* The running command has been answered. */
+/* The running command ends; agent_queue_process() once it is answered. */
 void agent_queue_ended(void);
 
 void agent_queue_stop(unsigned outcome);
@@ -322,8 +322,16 @@ void agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome);
 void agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome);
 
 void agent_command_free(agent_command_t *command);
-void agent_command_kill_left(void);
-unsigned agent_command_processes_left(void);
+
+/* agent_left.c */
+
+/* A command whose tree is not empty; it is freed when it is. */
+void agent_left_add(agent_command_t *command);
+
+/* Frees it if its processes are gone, else looks again later. */
+void agent_left_check(agent_command_t *command);
+void agent_left_kill(void);
+unsigned agent_left_processes(void);
 
 /* agent_answer.c */
 

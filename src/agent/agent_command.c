@@ -1,13 +1,12 @@
 /*
- * The life of one command: prepared, started, limited, ended, answered; and
- * what it leaves running until its own wall-clock cap.
+ * The life of one command: prepared, started, limited, ended, answered.
+ * Its limits hold on for what it leaves running, which agent_left.c keeps.
  */
 
 #include "agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +25,6 @@
 #define AGENT_COMMAND_KILLS    10        /* tries, then it is answered */
 #define AGENT_COMMAND_CHECK    10        /* ms, least between CPU checks */
 #define AGENT_COMMAND_CPU_SLACK  50000   /* us, clocks differ */
-#define AGENT_COMMAND_POLL     1000      /* ms, for leftovers, no cgroup */
 
 
 static void agent_command_refuse(agent_command_t *command, const char *code,
@@ -46,18 +44,14 @@ static void agent_command_wall(agent_timer_t *timer);
 static void agent_command_cpu(agent_timer_t *timer);
 static void agent_command_cpu_set(agent_command_t *command, uint64_t used);
 static void agent_command_wait(agent_timer_t *timer);
-static void agent_command_events(agent_watch_t *watch, uint32_t events);
 static void agent_command_exited(agent_command_t *command, int status,
     uint64_t cpu);
 static void agent_command_judge(agent_command_t *command);
 static void agent_command_finish(agent_command_t *command);
-static void agent_command_answer(agent_command_t *command);
-static void agent_command_leave(agent_command_t *command);
-static void agent_command_left_gone(agent_command_t *command);
+static agent_answer_t *agent_command_answer(agent_command_t *command);
+static void agent_command_deliver(agent_connection_t *waiting,
+    agent_answer_t *answer);
 static void agent_command_close(agent_command_t *command);
-
-
-static agent_command_t  *agent_left;     /* the latest first */
 
 
 agent_command_t *
@@ -114,8 +108,6 @@ agent_command_new(agent_connection_t *c, const agent_request_t *request)
     command->in.handler = agent_command_input;
     command->in.data = command;
     command->events.fd = -1;
-    command->events.handler = agent_command_events;
-    command->events.data = command;
 
     for (i = 0; i < 2; i++) {
         command->out[i].fd = -1;
@@ -220,6 +212,8 @@ agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome)
 void
 agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome)
 {
+    agent_connection_t  *waiting;
+
     if (command->request.cwd != NULL) {
         memcpy(command->cwd, command->request.cwd, command->request.cwd_size);
 
@@ -229,7 +223,9 @@ agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome)
 
     command->outcome = outcome;
     command->killed = 1;
-    agent_command_answer(command);
+    waiting = command->waiting;
+    command->waiting = NULL;
+    agent_command_deliver(waiting, agent_command_answer(command));
     agent_command_free(command);
 }
 
@@ -264,33 +260,6 @@ agent_command_free(agent_command_t *command)
     agent.request_bytes -= command->raw_size;
     free(command->raw);
     free(command);
-}
-
-
-void
-agent_command_kill_left(void)
-{
-    agent_command_t  *command;
-
-    for (command = agent_left; command != NULL; command = command->next) {
-        agent_tree_kill(&command->tree);
-    }
-}
-
-
-unsigned
-agent_command_processes_left(void)
-{
-    unsigned          n;
-    agent_command_t  *command;
-
-    n = 0;
-
-    for (command = agent_left; command != NULL; command = command->next) {
-        n += command->processes;
-    }
-
-    return n;
 }
 
 
@@ -662,35 +631,8 @@ agent_command_wait(agent_timer_t *timer)
         break;
 
     case AGENT_COMMAND_LEFT:
-        if (agent_tree_count(&command->tree) == 0) {
-            agent_command_left_gone(command);
-            break;
-        }
-
-        if (command->killed) {
-            agent_tree_kill(&command->tree);
-        }
-
-        agent_timer_set(timer, AGENT_COMMAND_POLL);
+        agent_left_check(command);
         break;
-    }
-}
-
-
-/* The tree of a command that was answered before may be empty now. */
-
-static void
-agent_command_events(agent_watch_t *watch, uint32_t events)
-{
-    char              text[128];
-    agent_command_t  *command;
-
-    command = watch->data;
-
-    (void) !pread(watch->fd, text, sizeof(text), 0);
-
-    if (agent_tree_count(&command->tree) == 0) {
-        agent_command_left_gone(command);
     }
 }
 
@@ -774,6 +716,9 @@ agent_command_judge(agent_command_t *command)
 static void
 agent_command_finish(agent_command_t *command)
 {
+    agent_answer_t      *answer;
+    agent_connection_t  *waiting;
+
     if (command->ended == 0) {
         command->ended = agent_now_us();
     }
@@ -784,24 +729,33 @@ agent_command_finish(agent_command_t *command)
 
     command->processes = agent_tree_count(&command->tree);
 
-    agent_command_answer(command);
+    answer = agent_command_answer(command);
+    waiting = command->waiting;
+    command->waiting = NULL;
 
     if (command->processes) {
-        agent_command_leave(command);
+        agent_left_add(command);
+    }
 
-    } else {
+    /* who has the answer and asks the runner must not find it running */
+
+    agent_queue_ended();
+    agent_command_deliver(waiting, answer);
+
+    if (command->state != AGENT_COMMAND_LEFT) {
         agent_command_free(command);
     }
 
-    agent_queue_ended();
+    agent_queue_process();
 }
 
 
-static void
+/* Builds the answer and remembers it; NULL: no memory. */
+
+static agent_answer_t *
 agent_command_answer(agent_command_t *command)
 {
-    agent_answer_t      *answer;
-    agent_connection_t  *c;
+    agent_answer_t  *answer;
 
     answer = agent_answer_build(command);
 
@@ -809,8 +763,19 @@ agent_command_answer(agent_command_t *command)
         agent_log("no memory for the answer of a command");
     }
 
-    while ((c = command->waiting) != NULL) {
-        command->waiting = c->peer;
+    agent_receipt_add(command->id, command->request.digest, answer);
+
+    return answer;
+}
+
+
+static void
+agent_command_deliver(agent_connection_t *waiting, agent_answer_t *answer)
+{
+    agent_connection_t  *c;
+
+    while ((c = waiting) != NULL) {
+        waiting = c->peer;
         c->command = NULL;
 
         if (answer == NULL) {
@@ -821,84 +786,9 @@ agent_command_answer(agent_command_t *command)
         }
     }
 
-    agent_receipt_add(command->id, command->request.digest, answer);
-
     if (answer != NULL) {
         agent_answer_release(answer);
     }
-}
-
-
-/* Keeps what is needed for the processes that live on, and no more. */
-
-static void
-agent_command_leave(agent_command_t *command)
-{
-    unsigned          i;
-    agent_command_t  *oldest;
-
-    command->state = AGENT_COMMAND_LEFT;
-
-    agent.request_bytes -= command->raw_size;
-    free(command->raw);
-    command->raw = NULL;
-    command->raw_size = 0;
-
-    for (i = 0; i < 2; i++) {
-        free(command->output[i].head);
-        free(command->output[i].tail);
-        command->output[i].head = NULL;
-        command->output[i].tail = NULL;
-    }
-
-    command->prev = NULL;
-    command->next = agent_left;
-
-    if (agent_left != NULL) {
-        agent_left->prev = command;
-    }
-
-    agent_left = command;
-    agent.left++;
-
-    command->events.fd = agent_tree_events(&command->tree);
-
-    if (command->events.fd == -1
-        || agent_watch_set(&command->events, EPOLLPRI) == -1
-        || command->killed)
-    {
-        agent_timer_set(&command->wait, AGENT_COMMAND_POLL);
-    }
-
-    if (agent.left > AGENT_MAX_LEFT) {
-        for (oldest = agent_left; oldest->next != NULL; ) {
-            oldest = oldest->next;
-        }
-
-        agent_log("more than %d commands have left processes running: the "
-                  "oldest ones end", AGENT_MAX_LEFT);
-        agent_command_kill(oldest, SANDBOX_OUTCOME_TIMEOUT);
-    }
-}
-
-
-static void
-agent_command_left_gone(agent_command_t *command)
-{
-    if (command->prev != NULL) {
-        command->prev->next = command->next;
-
-    } else {
-        agent_left = command->next;
-    }
-
-    if (command->next != NULL) {
-        command->next->prev = command->prev;
-    }
-
-    agent.left--;
-    agent_command_free(command);
-    agent_control_state();
 }
 
 

@@ -804,7 +804,7 @@ agent_control_state_send(void)
     sandbox_write_number(&w, SANDBOX_TAG_RUNNING, agent_control_told[0]);
     sandbox_write_number(&w, SANDBOX_TAG_QUEUED, agent_control_told[1]);
     sandbox_write_number(&w, SANDBOX_TAG_BACKGROUND,
-                         agent_command_processes_left());
+                         agent_left_processes());
     sandbox_write_number(&w, SANDBOX_TAG_COMMANDS, agent_control_told[3]);
     agent_control_send(data, w.pos - data, -1, -1);
 }

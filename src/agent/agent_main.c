@@ -24,6 +24,7 @@
 
 
 #define AGENT_EXIT_REFUSED  2
+#define AGENT_STACK         (8 * 1024 * 1024)    /* bytes, of commands */
 
 
 static int agent_main_options(int argc, char **argv, const char **address,
@@ -156,6 +157,14 @@ agent_main_process(void)
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
+    }
+
+    /* exec takes arguments up to a quarter of it: a long command needs that */
+
+    if (getrlimit(RLIMIT_STACK, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max < AGENT_STACK ? limit.rlim_max
+                                                      : AGENT_STACK;
+        setrlimit(RLIMIT_STACK, &limit);
     }
 
     if (chdir("/") == -1

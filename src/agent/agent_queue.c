@@ -160,7 +160,7 @@ agent_queue_ended(void)
         agent_control_done(1);
     }
 
-    agent_queue_process();
+    agent_control_state();
 }
 
 
@@ -192,7 +192,7 @@ agent_queue_stop(unsigned outcome)
         }
     }
 
-    agent_command_kill_left();
+    agent_left_kill();
 
     if (agent.running != NULL) {
         agent_command_kill(agent.running, outcome);

@@ -381,6 +381,7 @@ end(void)
 
     command = agent.running;
     agent_queue_ended();
+    agent_queue_process();
     free(command->raw);
     free(command);
 }
@@ -487,7 +488,7 @@ agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome)
 
 
 void
-agent_command_kill_left(void)
+agent_left_kill(void)
 {
     event("kill left", NULL);
 }
