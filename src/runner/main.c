@@ -27,6 +27,7 @@
 static int runner_main_host(runner_t *runner, runner_error_t *err);
 static int runner_main_start(runner_t *runner, runner_error_t *err);
 static void runner_main_end(runner_t *runner, runner_mode_e mode);
+static void runner_main_block(void);
 static int runner_main_signals(runner_t *runner, runner_error_t *err);
 static void runner_main_signal(runner_event_t *event, uint32_t events);
 static int runner_main_failed(runner_t *runner, runner_error_t *err);
@@ -34,6 +35,7 @@ static int runner_main_failed(runner_t *runner, runner_error_t *err);
 
 static runner_options_t  runner_main_options;
 static runner_t          runner_main;
+static sigset_t          runner_main_set;
 
 
 int
@@ -50,6 +52,7 @@ main(int argc, char **argv)
     runner_error_init(&err);
     umask(022);
     signal(SIGPIPE, SIG_IGN);
+    runner_main_block();
 
     rc = runner_options_read(runner->options, argc, argv, &err);
 
@@ -178,20 +181,29 @@ runner_main_start(runner_t *runner, runner_error_t *err)
 }
 
 
+/*
+ * Signals wait from the first moment: one that comes during the probe ends the
+ * runner when there is nothing half-made.
+ */
+
+static void
+runner_main_block(void)
+{
+    sigemptyset(&runner_main_set);
+    sigaddset(&runner_main_set, SIGINT);
+    sigaddset(&runner_main_set, SIGTERM);
+    sigaddset(&runner_main_set, SIGHUP);
+    sigaddset(&runner_main_set, SIGQUIT);
+
+    sigprocmask(SIG_BLOCK, &runner_main_set, NULL);
+}
+
+
 static int
 runner_main_signals(runner_t *runner, runner_error_t *err)
 {
-    sigset_t  set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGQUIT);
-
-    sigprocmask(SIG_BLOCK, &set, NULL);
-
-    runner->signals.fd = signalfd(-1, &set, SFD_CLOEXEC|SFD_NONBLOCK);
+    runner->signals.fd = signalfd(-1, &runner_main_set,
+                                  SFD_CLOEXEC|SFD_NONBLOCK);
     runner->signals.handler = runner_main_signal;
     runner->signals.data = runner;
 
