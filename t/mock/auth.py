@@ -542,7 +542,8 @@ def logs():
     bad = text[:-4] + "AAAA"
     expect(text, 200)
     expect(bad)
-    for part in text.split(".") + ["a-marker-in-the-claims"]:
+    # nginx itself logs the start of a header line that is too long
+    for part in text.split(".")[1:] + ["a-marker-in-the-claims"]:
         check(part not in g.error_log + g.read("logs/access.log"),
               "a part of a token is in a log:", part[:40])
 

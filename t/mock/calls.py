@@ -399,7 +399,7 @@ def pipelined():
 def pipelined_commands():
     parts = [request_bytes(body=b'{"command":"mock: stdout=n%d"}' % n)
              for n in range(20)]
-    r = raw(b"".join(parts), until=(b"HTTP/1.1 200", 20))
+    r = raw(b"".join(parts), until=(b"stagingNotices", 20))
     wait = r.count(b'"stdout":"n')
     same(wait, 20, "answers")
     order = [r.index(b'"stdout":"n%d"' % n) for n in range(20)]

@@ -85,7 +85,7 @@ def exit_vs_no_sandbox():
 def signals():
     for name, number in (("SEGV", 11), ("TERM", 15), ("KILL", 9),
                          ("ABRT", 6), ("FPE", 8), ("HUP", 1), ("INT", 2),
-                         ("QUIT", 3), ("PIPE", 13), ("USR1", 10)):
+                         ("PIPE", 13), ("USR1", 10)):
         r = run("kill -%s $$; sleep 5" % name)
         same((r["exitCode"], r["signal"], r["outcome"]),
              (128 + number, "SIG" + name, "signal"), name)
@@ -112,7 +112,7 @@ def sigpipe():
     same(code("set -o pipefail; yes | head -1"), 141)
     same(out("python3 -c 'import signal;"
              "print(signal.getsignal(signal.SIGHUP))'"),
-         "Handlers.SIG_DFL\n")
+         "0\n")
     ignored = out("grep SigIgn /proc/self/status").split()[1]
     same(int(ignored, 16), 0, "ignored signals")
     blocked = out("grep SigBlk /proc/self/status").split()[1]
@@ -205,7 +205,7 @@ def cwd():
 @test("exec/cwd-gone")
 def cwd_gone():
     out("mkdir -p gone; > file")
-    out("rmdir ../sandbox/gone", cwd="/home/sandbox/gone")
+    out("rmdir ../gone", cwd="/home/sandbox/gone")
     for path in ("/home/sandbox/never", "/home/sandbox/gone",
                  "/home/sandbox/file", "/home/sandbox/file/x"):
         r = g.command("exec", "pwd", cwd=path)
@@ -363,8 +363,7 @@ def background_lives():
     run("while :; do date +%s%N > beat; sleep 0.05; done &")
     one = out("cat beat")
     wait_for(lambda: out("cat beat") not in ("", one), 10, "another beat")
-    same(code("pkill -f 'while :'; pkill -x sleep; true"), 0)
-    run("kill %1 2>/dev/null; pkill -u sandbox bash; true")
+    same(code("pkill -f '[w]hile :'; true"), 0)
 
 
 @test("exec/zombies")

@@ -140,7 +140,7 @@ def agent_killed():
     r = out[0]
     same(r.status, 200, repr(r))
     same((r.json["outcome"], r.json["exitCode"]), ("runner_lost", None))
-    r = g.run("agent", "cat kept; pgrep -fa 'sleep 60'; true")
+    r = g.run("agent", "cat kept; pgrep -fa '[s]leep 60'; true")
     same(r["stdout"], "kept\n")
     check(r["sandboxId"] == old or r["sandboxId"], "an id", r)
 
@@ -246,7 +246,7 @@ def many_commands():
 @test("persistence/delete-all")
 def delete_all():
     g.run("all", "mkdir -p $(seq -s/ 1 60); dd if=/dev/zero of=big bs=1M "
-          "count=50 2>/dev/null; kill -STOP $(sleep 1000 & echo $!); "
+          "count=50 2>/dev/null; sleep 1000 > /dev/null 2>&1 & kill -STOP $!; "
           "chmod -R 000 1; touch /dev/shm/x; (sleep 1000 &)")
     pid = g.agent("all")
     group = cgroup_of(pid)
