@@ -408,6 +408,15 @@ runner_sandbox_want(runner_sandbox_t *sandbox)
 
     runner = sandbox->runner;
 
+    /*
+     * It runs one at a time.  A run slot may just have gone out with another
+     * connection; and nobody gets all of them by asking again and again.
+     */
+
+    if (sandbox->container->held) {
+        return;
+    }
+
     runner_grants_wait(&runner->grants, &sandbox->container->waiter,
                        sandbox->tenant, sandbox->container);
     runner_sandbox_grant(runner);
@@ -429,7 +438,18 @@ void
 runner_sandbox_report(runner_sandbox_t *sandbox,
     const runner_report_t *report)
 {
+    uint64_t  max;
+
     sandbox->report = *report;
+
+    /* a wrong number must not fill the queue of all others */
+
+    max = sandbox->container->serial < RUNNER_MAX_WAITING
+          ? sandbox->container->serial : RUNNER_MAX_WAITING;
+
+    if (sandbox->report.queued > max) {
+        sandbox->report.queued = max;
+    }
 
     /* what was sent and not taken is not in its numbers yet */
 
