@@ -302,7 +302,9 @@ typedef struct {
 struct ngx_http_sandbox_ctx_s {
     ngx_http_request_t            *request;
 
-    /* route */
+    /* route, valid for that location and path only */
+    const ngx_http_sandbox_loc_conf_t *routed;   /* NULL: not looked at */
+    ngx_str_t                      uri;
     const ngx_http_sandbox_route_t *route;       /* NULL: refusal is set */
     ngx_http_sandbox_problem_t     refusal;      /* after the identity */
     ngx_str_t                      conversation;
@@ -335,7 +337,6 @@ struct ngx_http_sandbox_ctx_s {
     ngx_uint_t                     answer_status;
     ngx_str_t                      outcome;      /* $sandbox_outcome */
 
-    unsigned                       routed:1;
     unsigned                       own:1;        /* the header is ours */
     unsigned                       replace:1;    /* nginx's body is not sent */
     unsigned                       replaced:1;
@@ -379,7 +380,7 @@ ngx_int_t ngx_http_sandbox_conf_environment(ngx_conf_t *cf,
 
 /* ngx_http_sandbox_route.c */
 
-/* Fills ctx->route, or ctx->refusal (400, 404, 405); once a request. */
+/* Fills ctx->route, or ctx->refusal (400, 404, 405). */
 void ngx_http_sandbox_route(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 

@@ -333,6 +333,10 @@ ngx_http_sandbox_body_take(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         b = cl->buf;
 
         if (b->in_file) {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                          "another module (\"mirror\"?) put the body of a "
+                          "sandbox request into a file: raise "
+                          "\"client_body_buffer_size\" or switch it off here");
             return NGX_ERROR;
         }
 

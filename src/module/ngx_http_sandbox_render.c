@@ -63,6 +63,19 @@ ngx_http_sandbox_escape(u_char *dst, const u_char *src, size_t size,
 
         c = *src;
 
+        if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {
+
+            /* most of what there is */
+
+            if (dst) {
+                *dst++ = c;
+            }
+
+            len++;
+            src++;
+            continue;
+        }
+
         if (c == '\0') {
             *stripped = 1;
             src++;

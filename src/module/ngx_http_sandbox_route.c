@@ -71,14 +71,27 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {
     ngx_str_t                        path, conversation;
     ngx_http_sandbox_problem_t      *refusal;
+    ngx_http_sandbox_loc_conf_t     *slcf;
     const ngx_http_sandbox_route_t  *route, *found;
 
-    if (ctx->routed) {
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    /* a rewrite may have led to another location or path */
+
+    if (ctx->routed == slcf && ctx->uri.data == r->uri.data
+        && ctx->uri.len == r->uri.len)
+    {
         return;
     }
 
-    ctx->routed = 1;
+    ctx->routed = slcf;
+    ctx->uri = r->uri;
+
+    ctx->route = NULL;
+    ngx_str_null(&ctx->conversation);
+
     refusal = &ctx->refusal;
+    ngx_memzero(refusal, sizeof(ngx_http_sandbox_problem_t));
 
     if (ngx_http_sandbox_route_raw(r) != NGX_OK) {
         refusal->status = NGX_HTTP_BAD_REQUEST;
@@ -134,8 +147,6 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         ngx_str_set(&refusal->code, "method_not_allowed");
         ngx_str_set(&refusal->detail, "This path does not have that method, "
                                       "the Allow header names those it has.");
-
-        ngx_str_null(&ctx->conversation);
         return;
     }
 
