@@ -30,6 +30,7 @@
 
 #include "cgroup.h"
 #include "file.h"
+#include "hierarchy.h"
 #include "root.h"
 
 
@@ -41,6 +42,7 @@
 static void runner_cgroups_mount(runner_cgroups_t *cgroups, char *point,
     char *fstype, char *options);
 static int runner_cgroups_has(const char *options, const char *name);
+static int runner_cgroups_find(runner_cgroups_t *cgroups);
 static int runner_cgroups_root(runner_cgroups_t *cgroups,
     runner_error_t *err);
 static int runner_cgroups_v2(runner_cgroups_t *cgroups, runner_error_t *err);
@@ -201,32 +203,23 @@ runner_cgroups_has(const char *options, const char *name)
 int
 runner_cgroups_start(runner_cgroups_t *cgroups, runner_error_t *err)
 {
-    char          *text, path[RUNNER_CGROUP_PATH + 64];
-    ssize_t        n;
-    struct stat    st;
+    char         path[RUNNER_CGROUP_PATH + 64];
+    struct stat  st;
 
-    text = malloc(RUNNER_CGROUP_FILE);
-    if (text == NULL) {
-        return runner_error(err, "no_memory", errno, "mountinfo");
-    }
-
-    n = runner_file_read(AT_FDCWD, "/proc/self/mountinfo", text,
-                         RUNNER_CGROUP_FILE);
-
-    if (n == -1 || runner_cgroups_parse(cgroups, text) == -1) {
-        free(text);
-        return runner_error(err, "no_cgroups", n == -1 ? errno : 0,
-                            "no control groups below /sys/fs/cgroup.  Remedy: "
-                            "mount -t cgroup2 none /sys/fs/cgroup");
-    }
-
-    free(text);
-
-    if (runner_cgroups_root(cgroups, err) == -1) {
+    if (runner_root_own(err) == -1) {
         return -1;
     }
 
-    if (runner_root_own(err) == -1) {
+    if (runner_cgroups_find(cgroups) == -1
+        && (runner_hierarchy_mount() == -1
+            || runner_cgroups_find(cgroups) == -1))
+    {
+        return runner_error(err, "no_cgroups", errno, "no control groups below "
+                            "/sys/fs/cgroup.  Remedy: mount -t cgroup2 none "
+                            "/sys/fs/cgroup");
+    }
+
+    if (runner_cgroups_root(cgroups, err) == -1) {
         return -1;
     }
 
@@ -270,6 +263,30 @@ runner_cgroups_start(runner_cgroups_t *cgroups, runner_error_t *err)
     cgroups->swap = stat(path, &st) == 0;
 
     return 0;
+}
+
+
+/* where control groups are mounted, as far as this process can see */
+
+static int
+runner_cgroups_find(runner_cgroups_t *cgroups)
+{
+    int    rc;
+    char  *text;
+
+    rc = -1;
+    text = malloc(RUNNER_CGROUP_FILE);
+
+    if (text != NULL
+        && runner_file_read(AT_FDCWD, "/proc/self/mountinfo", text,
+                            RUNNER_CGROUP_FILE) != -1)
+    {
+        rc = runner_cgroups_parse(cgroups, text);
+    }
+
+    free(text);
+
+    return rc;
 }
 
 

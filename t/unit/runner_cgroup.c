@@ -2,7 +2,7 @@
  * Which control group layout a host has, told from its mountinfo.
  */
 
-/* link: src/runner/cgroup.c src/runner/root.c src/runner/file.c src/runner/error.c */
+/* link: src/runner/cgroup.c src/runner/root.c src/runner/hierarchy.c src/runner/file.c src/runner/error.c */
 /* flags: -U_GNU_SOURCE */
 
 #include "test.h"
