@@ -340,7 +340,7 @@ static int
 runner_cgroups_v2(runner_cgroups_t *cgroups, runner_error_t *err)
 {
     char      text[512];
-    unsigned  i, have;
+    unsigned  i, n, have;
 
     static const struct {
         const char  *name;
@@ -366,15 +366,19 @@ runner_cgroups_v2(runner_cgroups_t *cgroups, runner_error_t *err)
 
     have = 0;
 
-    for (i = 0; i < 3; i++) {
-        if (runner_cgroups_has(text, needed[i].name)) {
-            have |= needed[i].bit;
+    for (n = 0; n < 3; n++) {
+        if (runner_cgroups_has(text, needed[n].name)) {
+            have |= needed[n].bit;
         }
     }
 
     cgroups->controllers = have;
 
     if (have != RUNNER_CGROUP_NEEDED) {
+        if (i && text[i - 1] == ',') {
+            text[i - 1] = '\0';
+        }
+
         return runner_error(err, "no_controllers", 0, "control groups v2 "
                             "offer \"%s\" here, memory, pids and cpu are "
                             "needed.  Remedy: boot without "

@@ -32,6 +32,7 @@
 #define RUNNER_TEMPLATE       "disk-2-%u.img"    /* format, MiB */
 
 
+static int runner_image_control(void);
 static int runner_template_open(int templates, uint32_t disk,
     runner_error_t *err);
 static int runner_template_make(int templates, const char *name,
@@ -313,6 +314,29 @@ runner_template_fill(int templates, const char *name, runner_error_t *err)
 }
 
 
+/*
+ * A chroot's /dev may hold a few nodes only.  This mount namespace is ours
+ * alone, so the kernel's own devices can be put there.
+ */
+
+static int
+runner_image_control(void)
+{
+    int  fd;
+
+    fd = open("/dev/loop-control", O_RDWR|O_CLOEXEC);
+
+    if (fd == -1 && errno == ENOENT
+        && mount("devtmpfs", "/dev", "devtmpfs", MS_NOSUID|MS_NOEXEC, NULL)
+           == 0)
+    {
+        fd = open("/dev/loop-control", O_RDWR|O_CLOEXEC);
+    }
+
+    return fd;
+}
+
+
 int
 runner_image_attach(int dir, const char *name, char *device,
     runner_error_t *err)
@@ -321,7 +345,7 @@ runner_image_attach(int dir, const char *name, char *device,
     unsigned            i;
     struct loop_config  config;
 
-    control = open("/dev/loop-control", O_RDWR|O_CLOEXEC);
+    control = runner_image_control();
     if (control == -1) {
         return runner_error(err, "no_loop", errno, "/dev/loop-control can't "
                             "be opened.  Remedy: modprobe loop");
@@ -527,7 +551,7 @@ runner_loops_remove(void)
         return;
     }
 
-    control = open("/dev/loop-control", O_RDWR|O_CLOEXEC);
+    control = runner_image_control();
     n = pread(fd, added, sizeof(added), 0);
     zero = 0;
 
