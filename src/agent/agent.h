@@ -1,7 +1,6 @@
 /*
  * sandbox-agent: the types its files share, and what each offers the others.
- * One thread, one event loop; nothing here may block, except for the moment
- * between clone and exec.
+ * One thread, one event loop; nothing here may block.
  */
 
 #ifndef AGENT_H
@@ -428,8 +427,13 @@ void agent_reap(void);
 
 /* agent_spawn.c */
 
+int agent_spawn_init(void);
+
 /* 0 and command->pid, or an errno. */
 int agent_spawn(agent_command_t *command);
+
+/* Why the last one, which has ended, came to no exec; 0: it did. */
+int agent_spawn_error(void);
 
 
 #endif /* AGENT_H */

@@ -35,6 +35,7 @@ static int agent_command_prepare(agent_command_t *command);
 static int agent_command_pipe(int *ours, int *theirs, int out);
 static void agent_command_head(agent_command_t *command);
 static void agent_command_spawn(agent_command_t *command);
+static void agent_command_not_started(agent_command_t *command, int error);
 static void agent_command_input(agent_watch_t *watch, uint32_t events);
 static void agent_command_output(agent_watch_t *watch, uint32_t events);
 static void agent_command_drain(agent_command_t *command, unsigned stream,
@@ -397,7 +398,7 @@ agent_command_spawn(agent_command_t *command)
 
     error = agent_spawn(command);
 
-    if (command->pid == 0 && (error == EAGAIN || error == ENOMEM)
+    if ((error == EAGAIN || error == ENOMEM)
         && (10 << command->attempts) < AGENT_SPAWN_WAIT)
     {
         /* a full process table may have room again in a moment */
@@ -418,15 +419,9 @@ agent_command_spawn(agent_command_t *command)
     command->directory = -1;
 
     if (error) {
-        agent_log("a command could not be started: error %d%s", error,
-                  error == EAGAIN ? ", too many processes" : "");
-        command->spawn_failed = 1;
-        command->code = 126;
-
-        if (command->pid == 0) {
-            agent_command_finish(command);
-            return;
-        }
+        agent_command_not_started(command, error);
+        agent_command_finish(command);
+        return;
     }
 
     command->state = AGENT_COMMAND_RUNNING;
@@ -440,6 +435,19 @@ agent_command_spawn(agent_command_t *command)
     }
 
     agent_command_cpu_set(command, 0);
+}
+
+
+/* After HEAD there is no ERROR: it is a result with what a shell would say. */
+
+static void
+agent_command_not_started(agent_command_t *command, int error)
+{
+    agent_log("a command could not be started: error %d%s", error,
+              error == EAGAIN ? ", too many processes" : "");
+    command->spawn_failed = 1;
+    command->signalled = 0;
+    command->code = 126;
 }
 
 
@@ -643,10 +651,12 @@ agent_command_exited(agent_command_t *command, int status, uint64_t cpu)
     command->pid = 0;
     command->ended = agent_now_us();
 
-    if (!command->spawn_failed) {
-        command->signalled = WIFSIGNALED(status);
-        command->code = command->signalled ? WTERMSIG(status)
-                                           : WEXITSTATUS(status);
+    command->signalled = WIFSIGNALED(status);
+    command->code = command->signalled ? WTERMSIG(status)
+                                       : WEXITSTATUS(status);
+
+    if (agent_spawn_error()) {
+        agent_command_not_started(command, agent_spawn_error());
     }
 
     /*

@@ -171,6 +171,7 @@ agent_main_process(void)
         || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == -1
         || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == -1
         || agent_event_init() == -1
+        || agent_spawn_init() == -1
         || agent_reap_init() == -1)
     {
         return -1;

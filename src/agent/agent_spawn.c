@@ -1,7 +1,9 @@
 /*
- * From the agent to bash as user 1000, in one clone3.  The child shares the
- * agent's memory until exec, so it runs on a stack of its own, makes raw
- * system calls only, and reports by plain stores what went wrong.
+ * From the agent to bash as user 1000, straight into the command's cgroup.
+ *
+ * Not by vfork, though that is a little faster: from the moment the child is
+ * user 1000, any process in the sandbox may stop it, and an agent that waits
+ * for its exec would be stopped with it, holding its run slot for ever.
  */
 
 #include "agent.h"
@@ -9,10 +11,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,15 +22,9 @@
 #include "sandbox_utf8.h"
 
 
-#ifndef __x86_64__
-#error "the entry of the child is written for x86-64 only"
-#endif
-
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP  0x200000000ULL
 #endif
-
-#define AGENT_SPAWN_STACK  (32 * 1024)
 
 /*
  * The kernel takes no single argument over 128 KiB.  A longer command comes
@@ -51,27 +47,34 @@ typedef struct {
     char              **environment;
     struct rlimit       cpu;
     struct rlimit       open_files;
-    volatile int        error;           /* 0, or an errno of the child */
 } agent_child_t;
 
 
 static char **agent_spawn_argv(const agent_request_t *request);
-static void agent_spawn_child(void *data);
-static long agent_spawn_clone(struct clone_args *args, void (*child)(void *),
-    void *data);
-static inline long agent_spawn_call(long number, long a, long b, long c,
-    long d);
+static void agent_spawn_child(agent_child_t *child);
 
 
 static const char  agent_spawn_script[] = "eval \"set --; $1$2$3$4$5\"";
 
-static uint8_t     agent_spawn_stack[AGENT_SPAWN_STACK]
-                       __attribute__((aligned(64)));
+/* shared with the child until its exec: what went wrong there */
+
+static volatile int  *agent_spawn_shared;
+
+
+int
+agent_spawn_init(void)
+{
+    agent_spawn_shared = mmap(NULL, sizeof(int), PROT_READ|PROT_WRITE,
+                              MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+
+    return agent_spawn_shared == MAP_FAILED ? -1 : 0;
+}
 
 
 int
 agent_spawn(agent_command_t *command)
 {
+    int                error;
     long               pid;
     rlim_t             seconds;
     agent_child_t      child;
@@ -115,31 +118,40 @@ agent_spawn(agent_command_t *command)
     child.open_files.rlim_cur = child.open_files.rlim_max;
 
     memset(&args, 0, sizeof(args));
-    args.flags = CLONE_VM|CLONE_VFORK;
     args.exit_signal = SIGCHLD;
-    args.stack = (uintptr_t) agent_spawn_stack;
-    args.stack_size = sizeof(agent_spawn_stack);
 
     if (command->tree.number) {
-        args.flags |= CLONE_INTO_CGROUP;
+        args.flags = CLONE_INTO_CGROUP;
         args.cgroup = command->tree.directory;
     }
 
-    pid = agent_spawn_clone(&args, agent_spawn_child, &child);
+    *agent_spawn_shared = 0;
+
+    pid = syscall(SYS_clone3, &args, sizeof(args));
+    error = errno;
+
+    if (pid == 0) {
+        agent_spawn_child(&child);
+    }
 
     free(child.argv);
     free(child.environment);
 
-    if (pid < 0) {
-        return -pid;
+    if (pid == -1) {
+        return error;
     }
-
-    /* also if exec failed: its end is reaped like any other */
 
     command->pid = pid;
     command->tree.session = pid;
 
-    return child.error;
+    return 0;
+}
+
+
+int
+agent_spawn_error(void)
+{
+    return *agent_spawn_shared;
 }
 
 
@@ -195,114 +207,51 @@ agent_spawn_argv(const agent_request_t *request)
 
 
 /*
- * In the child.  Nothing here may return, allocate, take a lock or touch
- * errno: the memory is the agent's.
+ * In the child, which never returns.  Of the C library only what is a plain
+ * system call: its idea of threads and ids is the agent's.
  */
 
 static void
-agent_spawn_child(void *data)
+agent_spawn_child(agent_child_t *child)
 {
-    long            fd, rc;
-    uint64_t        none;
-    agent_child_t  *child;
+    int       fd;
+    uint64_t  none;
 
-    child = data;
     none = 0;
 
-    agent_spawn_call(SYS_setsid, 0, 0, 0, 0);
+    syscall(SYS_setsid);
 
     /* the first to go when memory runs out; root only by file ownership */
 
-    fd = agent_spawn_call(SYS_openat, AT_FDCWD,
-                          (long) "/proc/self/oom_score_adj",
-                          O_WRONLY|O_CLOEXEC, 0);
-    if (fd >= 0) {
-        agent_spawn_call(SYS_write, fd, (long) "1000", 4, 0);
+    fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj",
+                 O_WRONLY|O_CLOEXEC);
+    if (fd != -1) {
+        (void) !syscall(SYS_write, fd, "1000", 4);
     }
 
     if (child->in != STDIN_FILENO) {
-        agent_spawn_call(SYS_dup3, child->in, STDIN_FILENO, 0, 0);
+        syscall(SYS_dup3, child->in, STDIN_FILENO, 0);
     }
 
-    agent_spawn_call(SYS_dup3, child->out, STDOUT_FILENO, 0, 0);
-    agent_spawn_call(SYS_dup3, child->err, STDERR_FILENO, 0, 0);
+    syscall(SYS_dup3, child->out, STDOUT_FILENO, 0);
+    syscall(SYS_dup3, child->err, STDERR_FILENO, 0);
 
-    agent_spawn_call(SYS_prlimit64, 0, RLIMIT_CPU, (long) &child->cpu, 0);
-    agent_spawn_call(SYS_prlimit64, 0, RLIMIT_NOFILE,
-                     (long) &child->open_files, 0);
+    syscall(SYS_prlimit64, 0, RLIMIT_CPU, &child->cpu, NULL);
+    syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &child->open_files, NULL);
 
-    rc = agent_spawn_call(SYS_setgroups, 0, 0, 0, 0);
-
-    if (rc == 0) {
-        rc = agent_spawn_call(SYS_setresgid, AGENT_GID, AGENT_GID, AGENT_GID,
-                              0);
+    if (syscall(SYS_setgroups, 0, NULL) == 0
+        && syscall(SYS_setresgid, AGENT_GID, AGENT_GID, AGENT_GID) == 0
+        && syscall(SYS_setresuid, AGENT_UID, AGENT_UID, AGENT_UID) == 0
+        && syscall(SYS_fchdir, child->directory) == 0
+        && syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL,
+                   sizeof(none)) == 0)
+    {
+        syscall(SYS_execve, "/bin/bash", child->argv, child->environment);
     }
 
-    if (rc == 0) {
-        rc = agent_spawn_call(SYS_setresuid, AGENT_UID, AGENT_UID, AGENT_UID,
-                              0);
-    }
-
-    if (rc == 0) {
-        rc = agent_spawn_call(SYS_fchdir, child->directory, 0, 0, 0);
-    }
-
-    if (rc == 0) {
-        agent_spawn_call(SYS_rt_sigprocmask, SIG_SETMASK, (long) &none, 0,
-                         sizeof(none));
-
-        rc = agent_spawn_call(SYS_execve, (long) "/bin/bash",
-                              (long) child->argv, (long) child->environment,
-                              0);
-    }
-
-    child->error = -rc;
+    *agent_spawn_shared = errno;
 
     for ( ;; ) {
-        agent_spawn_call(SYS_exit_group, 127, 0, 0, 0);
+        syscall(SYS_exit_group, 127);
     }
-}
-
-
-static inline long
-agent_spawn_call(long number, long a, long b, long c, long d)
-{
-    long           rc;
-    register long  r10 __asm__("r10") = d;
-
-    __asm__ volatile ("syscall"
-                      : "=a" (rc)
-                      : "0" (number), "D" (a), "S" (b), "d" (c), "r" (r10)
-                      : "rcx", "r11", "memory");
-
-    return rc;
-}
-
-
-/*
- * clone3 from C would let the child return on its parent's stack.  Here the
- * child calls its function on the new stack, straight from the system call.
- */
-
-static long
-agent_spawn_clone(struct clone_args *args, void (*child)(void *), void *data)
-{
-    long             rc;
-    register void  (*function)(void *) __asm__("r12") = child;
-    register void   *argument __asm__("r13") = data;
-
-    __asm__ volatile ("syscall\n\t"
-                      "testq %%rax, %%rax\n\t"
-                      "jnz 1f\n\t"
-                      "xorl %%ebp, %%ebp\n\t"
-                      "movq %%r13, %%rdi\n\t"
-                      "call *%%r12\n\t"
-                      "ud2\n"
-                      "1:"
-                      : "=a" (rc)
-                      : "0" ((long) SYS_clone3), "D" (args),
-                        "S" (sizeof(*args)), "r" (function), "r" (argument)
-                      : "rcx", "r11", "memory");
-
-    return rc;
 }
