@@ -49,6 +49,10 @@ events {}
 http {
     access_log off;
     client_body_temp_path $dir/body;
+    proxy_temp_path $dir/proxy;
+    fastcgi_temp_path $dir/fastcgi;
+    uwsgi_temp_path $dir/uwsgi;
+    scgi_temp_path $dir/scgi;
 $base
 $http
     server {

@@ -8,7 +8,7 @@ import struct
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path.insert(0, HERE + "/../lib")
 
 import wire                                                    # noqa: E402
 from tap import check, main, same, test                        # noqa: E402
