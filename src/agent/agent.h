@@ -26,8 +26,8 @@
 #define AGENT_ENVIRONMENT         "/usr/share/sandbox/env"
 
 #define AGENT_MAX_CONNECTIONS     256
-#define AGENT_MAX_BODY            (16 * 1024 * 1024)   /* bytes of stdin */
-#define AGENT_MAX_REQUESTS        (64 * 1024 * 1024)   /* bytes held, in all */
+#define AGENT_MAX_BODY            SANDBOX_WIRE_MAX_BODY  /* of stdin */
+#define AGENT_MAX_REQUESTS        (160 * 1024 * 1024)  /* bytes, in all */
 #define AGENT_MAX_LEFT            64     /* commands with leftovers */
 #define AGENT_MAX_PATH            4096
 

@@ -447,8 +447,8 @@ agent_connection_load(agent_connection_t *c, int memfd)
 
     if (fstat(memfd, &st) == -1 || !S_ISREG(st.st_mode)
         || st.st_size < SANDBOX_WIRE_PREAMBLE_SIZE
-        || st.st_size > SANDBOX_WIRE_PREAMBLE_SIZE + SANDBOX_WIRE_MAX_HEAD
-                        + AGENT_MAX_BODY)
+        || (uint64_t) st.st_size > SANDBOX_WIRE_PREAMBLE_SIZE
+                                   + SANDBOX_WIRE_MAX_HEAD + AGENT_MAX_BODY)
     {
         goto done;
     }
@@ -517,7 +517,7 @@ agent_connection_parse(agent_connection_t *c)
             && c->preamble.body > AGENT_MAX_BODY)
         {
             code = "command_too_large";
-            detail = "Standard input of a command is at most 16 MiB.";
+            detail = "Standard input of a command is at most 64 MiB.";
             goto refused;
         }
 
@@ -536,7 +536,7 @@ agent_connection_parse(agent_connection_t *c)
 
         if (rc == SANDBOX_BAD) {
             code = "bad_request";
-            detail = "The body is malformed, or over 16 MiB.";
+            detail = "The body is malformed, or over 64 MiB.";
             goto refused;
         }
 

@@ -15,13 +15,15 @@
 #include <unistd.h>
 
 
-#define AGENT_REAP_ROUND  8192
+#define AGENT_REAP_ROUND  1024
 
 
 static void agent_reap_signal(agent_watch_t *watch, uint32_t events);
+static void agent_reap_more(agent_timer_t *timer);
 
 
 static agent_watch_t  agent_reap_watch;
+static agent_timer_t  agent_reap_timer;
 
 
 int
@@ -93,6 +95,11 @@ agent_reap(void)
 
         agent_command_reaped(pid, status, cpu);
     }
+
+    /* so many died at once that others must have their turn before */
+
+    agent_reap_timer.handler = agent_reap_more;
+    agent_timer_set(&agent_reap_timer, 1);
 }
 
 
@@ -116,4 +123,11 @@ agent_reap_signal(agent_watch_t *watch, uint32_t events)
     if (stop) {
         agent_queue_stop(SANDBOX_OUTCOME_DELETED);
     }
+}
+
+
+static void
+agent_reap_more(agent_timer_t *timer)
+{
+    agent_reap();
 }

@@ -45,7 +45,7 @@ static const struct {
 
     { SANDBOX_TAG_PENDING, 0, AGENT_MAX_PENDING,
       offsetof(agent_request_t, pending),
-      "PENDING is more than 200." }
+      "PENDING is more than 1000." }
 };
 
 

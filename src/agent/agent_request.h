@@ -23,7 +23,7 @@
 #define AGENT_MAX_TOTAL            ((uint64_t) 1 << 40)
 #define AGENT_MIN_OPEN_FILES       16
 #define AGENT_MAX_OPEN_FILES       (1024 * 1024)
-#define AGENT_MAX_PENDING          200
+#define AGENT_MAX_PENDING          1000
 
 
 /* pointers into the head it was read from; not ended by NUL, none inside */
