@@ -124,6 +124,55 @@ def kernel_features():
             check(not os.path.exists(g.socket + ".x"), name, "a socket")
 
 
+@test("admin/state-disk-full", seconds=180)
+def state_disk_full():
+    """The file system of the state folder is full: what runs goes on, what
+    is new is refused with the cause, deletion frees space."""
+    g = Gateway(pool=1, location="sandbox_disk 256m;")
+    image = g.path("disk")
+    os.mkdir(g.state)
+    with open(image, "wb") as f:
+        f.truncate(400 << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True,
+                   stderr=subprocess.DEVNULL)
+    subprocess.run(["mount", "-o", "loop", image, g.state], check=True)
+    try:
+        g.runner_options += ["--reserve", "64"]
+        g.start()
+        g.run("full", "echo kept > f; head -c 100M /dev/urandom > big")
+        with open(g.state + "/filler", "wb") as f:
+            try:
+                while True:
+                    f.write(bytes(1 << 20))
+                    f.flush()
+            except OSError:
+                pass
+        got = []
+        for n in range(6):
+            r = g.command("full%d" % n, "true")
+            got.append((r.status, r.json.get("code")))
+            if r.status != 200:
+                check(r.status in (503, 507), "got", r)
+                check(r.status == 507 or int(r.headers["Retry-After"]) > 0,
+                      "Retry-After", r)
+        check([x for x in got if x[0] != 200], "nothing was refused", got)
+        # a running one goes on, also where it writes
+        r = g.run("full", "cat f; echo more >> f; sync; echo end")
+        check(r["stdout"].startswith("kept\n"), "got", r)
+        same(g.delete("full").status, 204)
+        os.remove(g.state + "/filler")
+        wait_for(lambda: g.command("again", "true").status == 200, 60,
+                 "space again")
+    finally:
+        try:
+            g.expected.append("[crit]")
+            g.end(g.nginx, signal.SIGTERM)
+            g.end(g.runner, signal.SIGINT)
+        finally:
+            subprocess.run(["umount", "-l", g.state], check=True)
+            g.stop(check=False)
+
+
 @test("admin/two-runners")
 def two_runners():
     """Several can run at once; one state folder has one owner."""

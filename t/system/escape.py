@@ -717,6 +717,34 @@ def survivors_of_timeout():
     check(text.count("/proc/") <= 6, "processes left:", text)
 
 
+@test("escape/stop-everything", seconds=180)
+def stop_everything():
+    """A background process that stops all it can, in a loop: the clock is
+    kept nevertheless, and the sandbox works again when it is over."""
+    run("cat > stop.py; python3 stop.py > /dev/null 2>&1", "stopped", stdin="""
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(1)
+    signal.alarm(12)
+    while True:
+        try:
+            os.kill(-1, signal.SIGSTOP)
+        except OSError:
+            pass
+""")
+    agent = g.agent("stopped")
+    started = time.monotonic()
+    while time.monotonic() - started < 9:
+        r = g.command("stopped", "echo next", timeoutSeconds=2)
+        check(r.status == 200 and r.json["outcome"] in
+              ("exit", "timeout", "signal"), "not kept in time:", r)
+    check(alive(agent), "the agent is gone")
+    wait_for(lambda: run("echo next", "stopped", timeoutSeconds=2)["stdout"]
+             == "next\n", 40, "a command as usual")
+    same(g.agent("stopped"), agent, "the same agent")
+
+
 @test("escape/flood-of-signals")
 def flood():
     """A user who signals all day does not reach agent or neighbours."""

@@ -122,6 +122,18 @@ def output_utf8():
         check("\ufffd" not in r["stdout"], "a character was split")
 
 
+@test("limits/output-encoded")
+def output_encoded():
+    """Bytes that grow when encoded: six-fold at most, and valid JSON."""
+    for byte in ("\\001", '"', "\\\\", "\\377", "\\000"):
+        r = g.command("limits", "head -c 262144 /dev/zero | tr '\\0' '%s'; "
+                      "head -c 262144 /dev/zero | tr '\\0' '%s' >&2"
+                      % (byte, byte))
+        same(r.status, 200)
+        same(r.json["stdoutBytes"], 262144, byte)
+        check(len(r.body) < 2 * 6 * 262144 + 4096, "bytes", len(r.body))
+
+
 @test("limits/cpu-time")
 def cpu_time():
     started = time.monotonic()
