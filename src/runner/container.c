@@ -511,6 +511,7 @@ runner_container_clean_job(runner_job_t *job)
 static void
 runner_container_cleaned(runner_job_t *job)
 {
+    int                  busy;
     runner_t            *runner;
     runner_container_t  *container;
 
@@ -521,9 +522,12 @@ runner_container_cleaned(runner_job_t *job)
         runner_log(RUNNER_LOG_ERROR, "slot %u: %s",
                    container->slot.record.number, job->err.text);
 
-        /* a disk that is still in use must not be mounted a second time */
+        /* a disk that is still in use must never be mounted a second time */
 
-        if (++container->attempts < RUNNER_CLEAN_ATTEMPTS
+        busy = strcmp(job->err.code, "disk_busy") == 0
+               && !container->slot.record.deleted;
+
+        if ((++container->attempts < RUNNER_CLEAN_ATTEMPTS || busy)
             && runner_timer_start(&runner->loop, &container->timer,
                                   RUNNER_CLEAN_PAUSE) == 0)
         {

@@ -624,8 +624,10 @@ runner_slot_clean(runner_host_t *host, runner_slot_t *slot,
         if (runner_image_released(dir, "disk.img", RUNNER_SLOT_RELEASE)
             == -1)
         {
-            rc = runner_error(err, "internal", 0, "the disk of slot %s stays "
-                              "in use; see losetup -a", name);
+            runner_error_init(err);
+            rc = runner_error(err, "disk_busy", 0, "the disk of slot %s stays "
+                              "in use.  Remedy: see losetup -a, and who has "
+                              "it mounted", name);
         }
 
         close(dir);
