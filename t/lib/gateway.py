@@ -96,7 +96,7 @@ def cgroup_of(pid):
 
 
 def in_cgroup(name):
-    return [p for p in all_pids() if cgroup_of(p) == name]
+    return [p for p in all_pids() if cgroup_of(p) == name and alive(p)]
 
 
 def cgroup_folders(name):
@@ -403,6 +403,7 @@ http {
             except AssertionError as error:
                 problems.append(str(error))
         self.nginx = self.runner = None
+        self.sweep()
         if check:
             problems += self.log_problems()
         elif os.environ.get("SANDBOX_TEST_VERBOSE"):
@@ -412,6 +413,16 @@ http {
             shutil.rmtree(self.dir, ignore_errors=True)
         if problems and check:
             raise AssertionError("\n".join(problems))
+
+    def sweep(self):
+        """After a runner that was killed: another one ends what it left."""
+        if self.kind != "real" or not glob.glob(self.state + "/slots/*"):
+            return
+        try:
+            self.start_runner()
+            self.stop_runner(signal.SIGINT)
+        except (AssertionError, OSError) as error:
+            print("# can't clear up after a runner: %s" % error)
 
     def log_problems(self):
         lines = self.error_log.splitlines()
