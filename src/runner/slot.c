@@ -39,6 +39,7 @@
 #define RUNNER_SLOT_DEATH    10000               /* ms for a killed process */
 #define RUNNER_SLOT_RELEASE  15000               /* ms, with data to write */
 #define RUNNER_SLOT_BACKLOG  8
+#define RUNNER_SLOT_PAUSE    200                 /* ms, may it have died? */
 
 
 static int runner_slot_open(runner_host_t *host, const runner_slot_t *slot);
@@ -282,7 +283,7 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
     p.events = POLLIN;
 
     if (slot->pidfd == -1 || slot->record.start_time == 0
-        || poll(&p, 1, 0) == 1)
+        || poll(&p, 1, rc == -1 ? RUNNER_SLOT_PAUSE : 0) == 1)
     {
         runner_slot_words(host, slot, words, sizeof(words));
         runner_error_init(err);
