@@ -248,21 +248,19 @@ def env_false_wins():
         os.environ.pop("ARCHESTRA_CODE_RUNTIME_ENABLED", None)
 
 
-@test("admin/zone-full", seconds=180)
-def zone_full():
-    """More conversations than the smallest zone holds: work goes on."""
-    with Gateway(runner="mock", zone="128k") as g:
-        c = g.connect()
-        for n in range(3000):
-            r = g.request("POST", "v1/conversations/full-%d-%s/commands"
-                          % (n, "x" * 100), {"command": "mock: stdout=ok"},
-                          connection=c)
-            check(r.status == 200 and r.json["stdout"] == "ok",
-                  "conversation %d: %r" % (n, r))
-        c.close()
-        lines = [line for line in g.error_log.splitlines()
-                 if "zone" in line and "memory" in line]
-        check(len(lines) < 100, "a flood in the log: %d" % len(lines))
+@test("admin/many-reloads", seconds=180)
+def many_reloads():
+    """A runner keeps its place in the zone over reloads, also one whose path
+    is as long as a socket's can be."""
+    with Gateway(runner=None, ready=False) as g:
+        g.expected.append("[crit]")     # connect() failed, by nginx itself
+        g.socket = g.dir + "/" + "s" * (107 - len(g.dir) - 1)
+        g.configure(workers=1)
+        for _ in range(70):
+            g.reload()
+        check("[emerg]" not in g.error_log, g.error_log[-500:])
+        r = g.command("long", "echo")
+        same((r.status, r.json["code"]), (503, "runner_unreachable"))
 
 
 @test("admin/socket-rights")

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Agents that are their users' creatures, and peers that send anything: the
+runner goes on, and nobody else loses a run slot or a place in the queue."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+import wire                                                  # noqa: E402
+from gateway import TOP                                      # noqa: E402
+from runner import KEY, Runner, session, tenant              # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+SECONDS = 12
+agent = None
+
+
+def build():
+    global agent
+    agent = os.path.join(tempfile.mkdtemp(prefix="sandbox-hostile."), "agent")
+    subprocess.run(
+        [os.environ.get("CC", "cc"), "-std=gnu11", "-O1", "-static", "-Wall",
+         "-Wextra", "-I" + TOP + "/src/wire", "-I" + TOP + "/src/runner",
+         "-o", agent, TOP + "/t/system/hostile_agent.c",
+         TOP + "/src/runner/message.c", TOP + "/src/wire/sandbox_wire.c"],
+        check=True)
+
+
+def remove():
+    shutil.rmtree(os.path.dirname(agent))
+
+
+def ask(r, rnd, out):
+    name = "v%d" % rnd.randrange(6)
+    key = {"session": session(name), "tenant": tenant("t%d" % (ord(name[1])
+                                                             % 3))}
+    client = wire.Client(r.socket, KEY, 2)
+    kind = rnd.random()
+    try:
+        if kind < 0.6:
+            a = client.call(wire.COMMAND, b"",
+                            flags=rnd.choice((0, 0, wire.FRESH,
+                                              wire.NO_CREATE)), **key)
+        elif kind < 0.7:
+            a = client.call(wire.DELETE, **key)
+        elif kind < 0.8:
+            a = client.call(wire.RESET, **key)
+        elif kind < 0.9:
+            a = client.call(wire.STATUS, **key)
+        elif kind < 0.95:
+            a = client.call(wire.PING, wire.fields(
+                ("IDLE_MS", rnd.choice((500, 60000))),
+                ("MAX_SANDBOXES", rnd.choice((3, 1000)))))
+        else:
+            data = bytearray(wire.Preamble(
+                rnd.randrange(20), key=KEY, session=session(name)).encode())
+            for _ in range(rnd.randrange(4)):
+                data[rnd.choice((7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 23, 24,
+                                 31, 100, 112, 120, 124, 127))] \
+                    = rnd.randrange(256)
+            with client.connect() as s:
+                s.sendall(bytes(data[:rnd.choice((128, 127, 60))])
+                          + os.urandom(rnd.randrange(300)))
+                a = client.answer(s)
+        word = a.code or "ok"
+    except (wire.Lost, OSError) as error:
+        word = type(error).__name__
+    out[word] = out.get(word, 0) + 1
+
+
+@test("hostile/agents")
+def agents():
+    with Runner("--running", "3", "--queue", "30", "--per-tenant", "6",
+                agent=agent) as r:
+        out = {}
+        end = time.monotonic() + SECONDS
+
+        def work(seed):
+            rnd = random.Random(seed)
+            while time.monotonic() < end and r.process.poll() is None:
+                ask(r, rnd, out)
+
+        threads = [threading.Thread(target=work, args=(n,))
+                   for n in range(12)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        print("# " + " ".join("%s %d" % pair for pair in sorted(out.items())))
+
+        check(r.process.poll() is None, "the runner lives", r.text()[-2000:])
+        check(out.get("ok", 0) > 20, "it answers", out)
+        same(r.complaints(), [], "no sanitizer complains")
+        count = len(os.listdir("/proc/%d/fd" % r.process.pid))
+        check(count < 80, "descriptors", count)
+        same(r.limits(MAX_SANDBOXES=1000)["READY"], 1)
+
+
+@test("hostile/run-slots")
+def run_slots():
+    """One that asks for run slots all the time gets one, and those that it
+    had replaced keep theirs until they are dead."""
+    with Runner("--running", "8", agent=agent) as r:
+        client = wire.Client(r.socket, KEY, 2)
+        for _ in range(30):
+            s = client.send(wire.COMMAND, b"", session=session("greedy"),
+                            tenant=tenant("greedy"))
+            time.sleep(0.1)
+            s.close()
+            numbers = r.limits()
+            check(numbers["RUNNING"] <= 4 and numbers["QUEUED"] <= 130,
+                  "what one sandbox takes", numbers)
+
+
+if __name__ == "__main__":
+    main(build, remove)

@@ -1,0 +1,409 @@
+#!/usr/bin/env python3
+"""The runner by itself: who may ask, run slots, limits, and every way in which
+a runner can end and start again."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+import wire                                                  # noqa: E402
+from gateway import alive, wait_for                          # noqa: E402
+from runner import KEY, Runner, session, tenant, together    # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+
+def states(answers):
+    return [a if isinstance(a, Exception) else a.code or a.outcome
+            for a in answers]
+
+
+@test("runner/refusals")
+def refusals():
+    with Runner("--pool", "1") as r:
+        c = r.client
+        same(r.command("n", "true", flags=wire.NO_CREATE).code, "no_sandbox")
+        same(r.command("n", "true", instance=5).code, "gone")
+        same(r.command("n", "true", version=9).code, "version_mismatch")
+        same(wire.Client(r.socket, bytes(32)).command("true").code,
+             "unauthorized_peer")
+        check("sandbox_runner_key" in r.text(), "the log says what to do")
+        same(c.call(7).code, "bad_request")
+        same(c.call(wire.STATUS, b"\0\1").code, "bad_request", "half a field")
+        same(c.call(wire.PING, body=b"x").code, "bad_request", "a body")
+        same(c.call(wire.PING, wire.fields(("IDLE_MS", 1))).code,
+             "bad_request", "a limit out of bounds")
+        same(c.command("true", session=session("n"), egress=1).code,
+             "bad_request", "an unknown egress policy")
+
+        with c.connect() as s:
+            s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(200))
+            same(c.answer(s).code, "bad_request", "HTTP")
+        with c.connect() as s:
+            s.sendall(b"SBXWIRE")
+            same(c.answer(s).code, "slow_request", "half a preamble")
+
+        # the reason arrives although the peer is still writing
+        same(wire.Client(r.socket, bytes(32)).call(
+            wire.COMMAND, b"", bytes(900 << 10)).code, "unauthorized_peer")
+        same(r.limits()["SANDBOXES"], 0, "nothing was made for any of these")
+
+
+@test("runner/pieces")
+def pieces():
+    with Runner("--pool", "1") as r:
+        c = r.client
+        head = wire.fields(("COMMAND", "echo pieces"))
+        data = wire.Preamble(wire.COMMAND, key=KEY, session=session("p"),
+                             head=len(head)).encode() + head
+        for size in (2, 10, 47, 100, 127):
+            with c.connect() as s:
+                for i in range(0, 128, size):
+                    s.sendall(data[i:min(i + size, 128)])
+                    time.sleep(0.002)
+                s.sendall(data[128:])
+                same(c.answer(s).stdout, b"pieces\n", "by %d" % size)
+
+        before = len(os.listdir("/proc/%d/fd" % r.process.pid))
+        for i in range(500):
+            with c.connect() as s:
+                s.sendall(data[:i % 140])
+        time.sleep(1.5)
+        same(r.command("p", "echo x").stdout, b"x\n", "after 500 hang-ups")
+        after = len(os.listdir("/proc/%d/fd" % r.process.pid))
+        check(after <= before + 4, "descriptors", before, after)
+
+
+@test("runner/peers")
+def peers():
+    with Runner("--pool", "0", "--peer-user", "www-data") as r:
+        same(os.stat(r.socket).st_mode & 0o777, 0o600, "closed to others")
+        os.chmod(r.socket, 0o666)
+        os.chmod(r.dir, 0o755)
+
+        def as_user(uid):
+            ends = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.setgroups([])
+                    os.setgid(uid)
+                    os.setuid(uid)
+                    a = r.command("p", "echo ok")
+                    os.write(ends[1], (a.code or a.stdout.decode()).encode())
+                finally:
+                    os._exit(0)
+            os.waitpid(pid, 0)
+            os.close(ends[1])
+            with os.fdopen(ends[0]) as f:
+                return f.read()
+
+        same(as_user(65534), "unauthorized_peer", "nobody")
+        same(as_user(33), "ok\n", "www-data")
+
+
+@test("runner/run-slots")
+def run_slots():
+    with Runner("--running", "2", "--queue", "6", "--pool", "4") as r:
+        names = ["a0", "a1", "a2", "a3", "a4", "b0"]
+        together(*(lambda n=n: r.command(n, "true", tenant=tenant(n[0]))
+                   for n in names))
+        order, lock = [], threading.Lock()
+
+        def one(i, name):
+            time.sleep(0.05 * i)
+            a = r.command(name, "sleep 0.4", tenant=tenant(name[0]))
+            with lock:
+                order.append(name[0])
+            return a
+
+        running = threading.Thread(target=lambda: order.append(together(
+            *(lambda i=i, n=n: one(i, n) for i, n in enumerate(names)))))
+        running.start()
+        wait_for(lambda: r.limits()["QUEUED"] == 4, 5, "4 that wait")
+        same(r.limits()["RUNNING"], 2, "2 that run")
+        running.join()
+        same(states(order.pop()), ["exit"] * 6)
+        check(order.index("b") <= 3, "another tenant is not last", order)
+
+        out = states(together(*(
+            lambda i=i: r.command("q%d" % i, "sleep 1", tenant=tenant("q"))
+            for i in range(14))))
+        check(set(out) == {"exit", "at_capacity"} and out.count("exit") >= 8,
+              "two run, six wait, the rest is told", out)
+        wait_for(lambda: r.limits()["RUNNING"] == 0, 5, "all given back")
+        same(r.limits()["QUEUED"], 0)
+
+
+@test("runner/limits")
+def limits():
+    with Runner("--sandboxes", "4", "--per-tenant", "2") as r:
+        one = {"tenant": tenant("one")}
+        for name in "ab":
+            r.command(name, "echo %s > f" % name, **one)
+        time.sleep(0.3)
+        same(r.command("c", "true", **one).outcome, "exit",
+             "a third stops the least recently used")
+        wait_for(lambda: r.call(wire.STATUS, "a").result["STATE"]
+                 == wire.STATES.index("idle"), 10, "a is idle")
+        same(r.command("a", "cat f", **one).stdout, b"a\n", "and wakes")
+
+        busy = {"tenant": tenant("busy")}
+        out = together(*(lambda n=n: r.command(n, "sleep 2", **busy)
+                         for n in ("d1", "d2")),
+                       lambda: time.sleep(1) or r.command("d3", "true",
+                                                          **busy))
+        same(states(out), ["exit", "exit", "too_many_sandboxes"])
+        out = together(*(lambda n=n: r.command("x%d" % n, "sleep 3")
+                         for n in range(4)),
+                       lambda: time.sleep(1.5) or r.command("z", "true"))
+        same(states(out), ["exit"] * 4 + ["at_capacity"])
+
+        same(r.command("m", "python3 -c 'bytearray(200<<20)'; echo $?",
+                       memory=64).stdout, b"137\n", "memory of the preamble")
+        check(b"No space left" in r.command(
+            "n", "dd if=/dev/zero of=x bs=1M count=100 2>&1", disk=64).stdout,
+            "disk of the preamble")
+
+
+@test("runner/idle")
+def idle():
+    with Runner("--pool", "1") as r:
+        r.limits(IDLE_MS=1000)
+        a = r.command("i", "echo a > a; touch -d 2001-01-01 a; chmod 750 a; "
+                      "ln -s a l; sleep 3")
+        same(a.outcome, "exit", "a silent command is not idle")
+        wait_for(lambda: r.call(wire.STATUS, "i").result["STATE"]
+                 == wire.STATES.index("idle"), 10, "the stop")
+        wait_for(lambda: r.record("i")["pid"] == "0", 10, "its record")
+        b = r.command("i", "cat l; stat -c '%a %y' a | cut -c1-14")
+        same(b.stdout, b"a\n750 2001-01-01\n", "woken with its files")
+        same(b.result["INSTANCE"], a.result["INSTANCE"])
+        same(b.result["CREATED"], 0)
+
+
+@test("runner/term-leaves-int-stops")
+def term_and_int():
+    r = Runner(ephemeral=False)
+    try:
+        r.start()
+        r.command("a", "echo 1 > f; sleep 1000 & true", wall_ms=1000000)
+        r.command("b", "echo 2 > f")
+        pid = r.record("a")["pid"]
+        same(r.end(signal.SIGTERM), 0)
+        same(len(r.agents()), 2, "two sandboxes and no pool")
+        r.start()
+        same(r.command("a", "cat f; pgrep -c sleep").stdout, b"1\n1\n",
+             "taken over, with what it left running")
+        same(r.record("a")["pid"], pid)
+        same(r.end(signal.SIGINT), 0)
+        same(r.left(slots=2), {}, "only files are kept")
+        r.start()
+        same(r.command("b", "cat f").stdout, b"2\n", "woken")
+    finally:
+        r.close()
+
+
+@test("runner/unclean-end")
+def unclean_end():
+    """As after a power failure, with records that name foreign processes."""
+    r = Runner(ephemeral=False)
+    victim = subprocess.Popen(["sleep", "1000"])
+    try:
+        r.start()
+        r.command("a", "echo 1 > f")
+        r.kill()
+
+        def dead():
+            for pid in r.processes():
+                os.kill(pid, signal.SIGKILL)
+            return not r.processes()
+        wait_for(dead, 10, "the end of all")
+        shutil.rmtree("/run/sandbox/" + r.group[8:])
+
+        with open("/proc/%d/stat" % victim.pid) as f:
+            start = f.read().rpartition(")")[2].split()[19]
+        for path in r.records():
+            with open(path) as f:
+                text = f.read()
+            text = re.sub(r"(?m)^pid .*", "pid %d" % victim.pid, text)
+            text = re.sub(r"(?m)^start .*", "start " + start, text)
+            with open(path, "w") as f:
+                f.write(text)
+        os.makedirs(r.state + "/slots/900")
+        with open(r.state + "/slots/900/record", "w") as f:
+            f.write("sandbox-slot 1\nnumber 900\n")
+        os.makedirs(r.state + "/slots/901/half-made")
+
+        r.start()
+        check(victim.poll() is None, "the process with that pid lives")
+        same(r.command("a", "cat f").stdout, b"1\n", "files are there")
+        wait_for(lambda: "901" not in r.slots(), 10, "the half-made one")
+        check("900.damaged" in r.slots(), "an unreadable one is kept",
+              r.slots())
+        shutil.rmtree(r.state + "/slots/900.damaged")
+    finally:
+        victim.kill()
+        victim.wait()
+        r.close()
+
+
+@test("runner/killed-in-the-middle")
+def killed_in_the_middle():
+    r = Runner(ephemeral=False)
+    try:
+        r.start()
+        r.command("a", "echo 1 > f")
+        makers = threading.Thread(target=together, args=[
+            lambda i=i: r.command("z%d" % i, "true") for i in range(10)])
+        makers.start()
+        time.sleep(0.08)
+        s = r.client.send(wire.DELETE, session=session("a"))
+        wait_for(lambda: r.record("a") is None, 10, "the tombstone")
+        r.kill()
+        makers.join()
+        s.close()
+        r.start()
+        a = r.command("a", "ls")
+        check(b"f\n" not in a.stdout and a.result["CREATED"] == 1,
+              "the deletion was finished", a)
+
+        # the state is removed below living containers
+        r.kill()
+        check(r.agents(), "some live")
+        before = set(r.agents())
+        shutil.rmtree(r.state)
+        r.start()
+        wait_for(lambda: not before & set(r.agents()), 20, "their end")
+        same(r.end(signal.SIGINT, signal.SIGINT, signal.SIGTERM), 0,
+             "a second signal does not stop the clearing up")
+        same(r.left(), {})
+    finally:
+        r.close()
+
+
+@test("runner/interrupted-start")
+def interrupted_start():
+    for ms in (0, 20, 50, 80, 120, 200):
+        r = Runner()
+        r.process = subprocess.Popen(r.command_line(),
+                                     stderr=subprocess.DEVNULL)
+        time.sleep(ms / 1000)
+        r.process.send_signal(signal.SIGINT)
+        r.process.wait(30)
+        r.close()
+
+
+@test("runner/two-runners")
+def two_runners():
+    with Runner("--pool", "1") as a:
+        b = Runner("--pool", "1")
+        b.state, state = a.state, b.state
+        done = subprocess.run(b.command_line(), stderr=subprocess.PIPE)
+        same(done.returncode, 1, "not two with one state")
+        check(b"another sandbox-runner uses" in done.stderr, "why",
+              done.stderr)
+        b.state = state
+        with b:
+            a.command("x", "echo a > f")
+            b.command("x", "echo b > f")
+            same(a.command("x", "cat f").stdout, b"a\n")
+            check(a.record("x")["ids"] != b.record("x")["ids"],
+                  "no id range twice")
+        same(a.command("x", "cat f").stdout, b"a\n", "after the other's end")
+
+
+@test("runner/passed-socket")
+def passed_socket():
+    """A client that comes while no runner is there waits for the next one."""
+    r = Runner(ephemeral=False)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(r.socket)
+        listener.listen(100)
+        r.passed = listener.fileno()
+        r.start()
+        r.command("l", "echo l > l")
+        r.end(signal.SIGTERM)
+        out = []
+        t = threading.Thread(
+            target=lambda: out.append(r.command("l", "cat l")))
+        t.start()
+        time.sleep(0.5)
+        check(not out, "it waits")
+        r.start()
+        t.join()
+        same(out[0].stdout, b"l\n")
+    finally:
+        listener.close()
+        if r.process.poll() is None:
+            r.end()
+        os.unlink(r.socket)
+        r.passed = None
+        r.close()
+
+
+@test("runner/stopped-agent")
+def stopped_agent():
+    with Runner() as r:
+        r.command("s", "true")
+        pid = int(r.record("s")["pid"])
+        os.kill(pid, signal.SIGSTOP)
+        sockets = [r.client.send(wire.COMMAND, wire.fields(
+            ("COMMAND", "true"), ("PENDING", 5)), session=session("s"))
+            for _ in range(300)]
+        same(r.command("other", "echo x").stdout, b"x\n",
+             "others are served meanwhile")
+        os.kill(pid, signal.SIGCONT)
+        out = []
+        for s in sockets:
+            out.append(r.client.answer(s))
+            s.close()
+        check(set(states(out)) <= {"exit", "too_many_pending"},
+              "all are answered", set(states(out)))
+        check(states(out).count("exit") >= 5, "some have run")
+
+
+@test("runner/no-room")
+def no_room():
+    with Runner("--pool", "0") as r:
+        r.command("a", "echo a > f")
+        same(r.end(signal.SIGTERM), 0)
+
+        # what is free now is less than what must stay free
+        free = shutil.disk_usage(r.state).free >> 20
+        done = subprocess.run(r.command_line()
+                              + ["--reserve", str(min(free * 2, 1048576))],
+                              stderr=subprocess.PIPE)
+        same(done.returncode, 1)
+        check(b"MiB are free below" in done.stderr, "why", done.stderr)
+
+
+@test("runner/probe")
+def probe():
+    r = Runner()
+    r.start()
+    r.end()
+    line = r.command_line() + ["--probe"]
+    done = subprocess.run(line, stdout=subprocess.PIPE)
+    same(done.returncode, 0)
+    check(b"ran a command in a sandbox" in done.stdout, "says so", done.stdout)
+    for option, value, words in (("--agent", "/bin/true", b"FAIL agent"),
+                                 ("--base", "/nonexistent", b"make base"),
+                                 ("--runtime", "/nonexistent",
+                                  b"FAIL runtime")):
+        done = subprocess.run(line + [option, value], stdout=subprocess.PIPE)
+        same(done.returncode, 1, option)
+        check(words in done.stdout, option, done.stdout)
+    r.close()
+
+
+if __name__ == "__main__":
+    main()

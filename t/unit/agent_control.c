@@ -1,0 +1,167 @@
+/*
+ * The control channel, with this file as the runner: nothing that either
+ * side has handed over gets lost, whichever ends at whatever moment.
+ */
+
+/* link: src/agent/agent_control.c src/agent/agent_connection.c */
+/* link: src/agent/agent_sandbox.c src/agent/agent_event.c */
+/* link: src/agent/agent_log.c src/wire/sandbox_wire.c */
+
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "sandbox_control.h"
+#include "test.h"
+
+
+static void replaced(void);
+static void begin(void);
+static void turn(void);
+static void nothing(agent_timer_t *timer);
+static int receive(void);
+
+
+static int                 listener;
+static int                 runner = -1;
+static struct sockaddr_un  address;
+static socklen_t           address_size;
+static uint8_t             message[SANDBOX_CONTROL_MAX];
+static ssize_t             message_size;
+static agent_timer_t       clock_timer;
+
+
+int
+main(void)
+{
+    agent_event_init();
+    clock_timer.handler = nothing;
+
+    listener = socket(AF_UNIX, SOCK_SEQPACKET|SOCK_NONBLOCK, 0);
+    address.sun_family = AF_UNIX;
+    ok(bind(listener, (struct sockaddr *) &address, sizeof(sa_family_t)) == 0
+       && listen(listener, 8) == 0, "a socket to listen on");
+    address_size = sizeof(address);
+    getsockname(listener, (struct sockaddr *) &address, &address_size);
+
+    agent_control_init(listener);
+
+    replaced();
+
+    return test_done();
+}
+
+
+/* The runner may end between RETURN and what it does about REPLACE. */
+
+static void
+replaced(void)
+{
+    begin();
+    is_number(receive(), SANDBOX_CONTROL_READY, "READY is the first");
+    is_number(receive(), 0, "and all, before there was a claim");
+
+    agent.replaced = 1;
+    begin();
+    is_number(receive(), SANDBOX_CONTROL_READY, "the next runner is told");
+    is_number(receive(), SANDBOX_CONTROL_REPLACE, "REPLACE once more");
+    is_number(receive(), 0, "and nothing else");
+    agent.replaced = 0;
+}
+
+
+/* A new runner connects. */
+
+static void
+begin(void)
+{
+    struct timeval  wait;
+
+    if (runner != -1) {
+        close(runner);
+    }
+
+    wait.tv_sec = 10;
+    wait.tv_usec = 0;
+    runner = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    setsockopt(runner, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+    ok(connect(runner, (struct sockaddr *) &address, address_size) == 0,
+       "a runner connects");
+    turn();
+}
+
+
+/* The agent does all that there is to do. */
+
+static void
+turn(void)
+{
+    int  i;
+
+    for (i = 0; i < 8; i++) {
+        agent_timer_set(&clock_timer, 1);
+        agent_event_round();
+    }
+}
+
+
+static void
+nothing(agent_timer_t *timer)
+{
+}
+
+
+/* The type of the next message to the runner; 0: there is none, -1: end. */
+
+static int
+receive(void)
+{
+    message_size = recv(runner, message, sizeof(message), MSG_DONTWAIT);
+
+    if (message_size == 0) {
+        return -1;
+    }
+
+    return message_size < SANDBOX_CONTROL_SIZE ? 0 : message[0];
+}
+
+
+/* --- the others ---------------------------------------------------------- */
+
+void
+agent_queue_enter(agent_connection_t *c)
+{
+}
+
+
+void
+agent_queue_process(void)
+{
+}
+
+
+void
+agent_queue_lost(agent_connection_t *c)
+{
+}
+
+
+void
+agent_queue_stop(unsigned outcome)
+{
+}
+
+
+unsigned
+agent_left_processes(void)
+{
+    return agent.left;
+}
+
+
+void
+agent_answer_release(agent_answer_t *answer)
+{
+}
