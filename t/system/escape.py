@@ -11,7 +11,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import Gateway, alive, in_namespace, wait_for   # noqa: E402
+from gateway import TOP, Gateway, alive, in_namespace        # noqa: E402
+from gateway import wait_for                                 # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -251,7 +252,7 @@ def host_paths():
     text = out("cat /proc/self/mountinfo /proc/mounts /proc/self/cgroup "
                "/proc/cmdline /etc/hosts /etc/hostname /etc/resolv.conf "
                "/proc/self/maps 2>/dev/null; hostname; env")
-    for word in (g.dir, "/var/cache/sandbox", "/run/sandbox", "/work",
+    for word in (g.dir, "/var/cache/sandbox", "/run/sandbox", TOP + "/",
                  socket.gethostname() + "\n"):
         check(word not in text, "seen inside:", word,
               [x for x in text.splitlines() if word.strip() in x][:3])
@@ -453,6 +454,23 @@ for where in (chr(0) + %r, '/run/systemd/notify', '/var/run/docker.sock',
     for family in (17, 38, 40, 44, 31, 29):
         got = calls("socket: 41, %d, 3, 0" % family)
         check(got["socket"] != "ok", "address family %d" % family)
+
+
+@test("escape/odd-sockets")
+def odd_sockets():
+    """Protocols of no use here."""
+    got = calls("mptcp: 41, 2, 1, 262\nudplite: 41, 2, 2, 136\n"
+                "sctp: 41, 2, 1, 132\ndccp: 41, 2, 6, 33\n"
+                "raw: 41, 2, 3, 1\ntcp: 41, 2, 1, 0\nudp: 41, 2, 2, 17\n"
+                "unix: 41, 1, 1, 0")
+    same(sorted(n for n, v in got.items() if v == "ok"),
+         ["tcp", "udp", "unix"])
+
+
+@test("escape/other-disks")
+def other_disks():
+    """Nothing tells of the host's disks or of other sandboxes' ones."""
+    same(out("find /proc/fs -type f 2>/dev/null | head -3"), "")
 
 
 @test("escape/sysctl-write")

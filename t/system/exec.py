@@ -233,6 +233,18 @@ def cwd_outside():
             path, r)
 
 
+@test("exec/cwd-locked")
+def cwd_locked():
+    """A home that can't be entered: the answer says so."""
+    g.run("locked", "chmod 000 /home/sandbox")
+    r = g.command("locked", "pwd")
+    said = r.json.get("detail", "") + r.json.get("stderr", "")
+    check("/home/sandbox" in said, "not a word of it:", r)
+    same(g.run("locked", "chmod 755 ~; pwd", cwd="/tmp")["stdout"],
+         "/tmp\n")
+    same(g.run("locked", "pwd")["stdout"], "/home/sandbox\n")
+
+
 @test("exec/env-clean")
 def env_clean():
     text = out("env -0 | sort -z | tr '\\0' '\\n'")
@@ -498,6 +510,32 @@ def command_id_fresh():
                   fresh=True)
     same(again["sandboxId"], r["sandboxId"], "wiped twice")
     same(out("cat marker", "fresh"), "new\n")
+
+
+@test("exec/no-room")
+def no_room():
+    """No process can be had: not a silent 126."""
+    g.run("no-room", "cat > f.py; python3 f.py > /dev/null 2>&1 &", stdin="""
+import os, signal, time
+signal.alarm(8)
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(8)
+            os._exit(0)
+    except OSError:
+        time.sleep(0.01)
+""")
+    time.sleep(1)
+    silent = []
+    for _ in range(5):
+        r = g.command("no-room", "echo hi", timeoutSeconds=3)
+        if r.status == 200 and r.json["exitCode"] == 126 \
+                and not r.json["stderr"]:
+            silent.append(r)
+    same(silent, [], "silent 126")
+    wait_for(lambda: g.command("no-room", "echo hi").json.get("stdout")
+             == "hi\n", 40, "room again")
 
 
 @test("exec/result-numbers")

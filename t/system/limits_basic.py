@@ -9,7 +9,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import Gateway, wait_for                        # noqa: E402
+from gateway import Gateway, alive, wait_for                 # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -151,6 +151,33 @@ def cpu_time_tree():
             "done; sleep 100", timeoutSeconds=100)
     same(r["outcome"], "cpu_limit")
     same(run("pgrep -fc '[w]hile :'; true")["stdout"], "0\n")
+
+
+@test("limits/memory-oom-agent", seconds=180)
+def memory_oom_agent():
+    """Many small processes fill the memory: never the agent's death."""
+    run("true", "memfd")
+    agent = g.agent("memfd")
+    r = run("cat > m.py; python3 m.py", "memfd", timeoutSeconds=60, stdin="""
+import os, time
+try:
+    with open('/proc/self/oom_score_adj', 'w') as f:
+        f.write('0')
+except OSError:
+    pass
+fd = os.memfd_create('x')
+os.set_inheritable(fd, True)
+for n in range(60):
+    if os.fork() == 0:
+        os.execv('/bin/sleep', ['sleep', '100'])
+block = bytes(1 << 20)
+while True:
+    os.write(fd, block)
+""")
+    check(r["outcome"] in ("oom", "signal", "exit"), "outcome", r)
+    check(alive(agent), "the agent was killed")
+    run("pkill sleep; true", "memfd")
+    same(run("echo next", "memfd")["stdout"], "next\n")
 
 
 @test("limits/memory-oom")

@@ -111,6 +111,26 @@ def runner_killed_queue():
     check(len(set(lines)) == len(lines), "ran twice", lines)
 
 
+@test("persistence/runner-killed-during-fresh", seconds=200)
+def runner_killed_fresh():
+    """The request for a fresh sandbox is under way when the runner dies."""
+    for n, wait in enumerate((0.05, 0.12, 0.3)):
+        name = "kfresh%d" % n
+        g.run(name, "echo x > f")
+        first = later(name, "sleep 0.1")
+        second = later(name, "echo fresh", fresh=True, timeout=60)
+        time.sleep(wait)
+        g.kill_runner()
+        time.sleep(0.3)
+        g.start_runner()
+        g.wait_ready()
+        r = g.command(name, "echo usable", timeout=60)
+        check(r.status == 200 and r.json["stdout"] == "usable\n", "got", r)
+        for t, out in (first, second):
+            t.join(70)
+            check(out, "no answer")
+
+
 @test("persistence/runner-terminated")
 def runner_terminated():
     """SIGTERM leaves sandboxes running, as --ephemeral's opposite; with
