@@ -210,6 +210,14 @@ agent_control_accept(agent_watch_t *watch, uint32_t events)
     }
 
     agent_control_ready();
+
+    if (agent.replaced) {
+
+        /* the one before may have ended before it did anything about it */
+
+        agent_control_replace();
+    }
+
     agent_queue_process();
 }
 
