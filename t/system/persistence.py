@@ -113,13 +113,20 @@ def runner_killed_queue():
 
 @test("persistence/runner-killed-during-fresh", seconds=200)
 def runner_killed_fresh():
-    """The request for a fresh sandbox is under way when the runner dies."""
-    for n, wait in enumerate((0.05, 0.12, 0.3)):
+    """The request for a fresh sandbox is under way when the runner dies:
+    killed at once, or deaf for a while before."""
+    for n, deaf in enumerate((0, 0, 2)):
         name = "kfresh%d" % n
         g.run(name, "echo x > f")
-        first = later(name, "sleep 0.1")
+        first = later(name, "sleep 1")
+        time.sleep(0.3)
         second = later(name, "echo fresh", fresh=True, timeout=60)
-        time.sleep(wait)
+        time.sleep(0.3)
+        if deaf:
+            g.runner.send_signal(signal.SIGSTOP)
+            time.sleep(deaf)
+        else:
+            time.sleep(0.35 + n * 0.06)
         g.kill_runner()
         time.sleep(0.3)
         g.start_runner()

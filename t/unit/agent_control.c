@@ -18,10 +18,12 @@
 
 
 static void replaced(void);
+static void refused(void);
 static void begin(void);
 static void turn(void);
 static void nothing(agent_timer_t *timer);
 static int receive(void);
+static int hand_over(uint32_t serial);
 
 
 static int                 listener;
@@ -49,6 +51,7 @@ main(void)
     agent_control_init(listener);
 
     replaced();
+    refused();
 
     return test_done();
 }
@@ -69,6 +72,36 @@ replaced(void)
     is_number(receive(), SANDBOX_CONTROL_REPLACE, "REPLACE once more");
     is_number(receive(), 0, "and nothing else");
     agent.replaced = 0;
+}
+
+
+/* What there is no room for is no longer the runner's, and is answered. */
+
+static void
+refused(void)
+{
+    int      client;
+    uint8_t  frame[512];
+    ssize_t  n;
+
+    begin();
+    is_number(receive(), SANDBOX_CONTROL_READY, "READY");
+    agent.connections = AGENT_MAX_CONNECTIONS;
+
+    client = hand_over(7);
+    turn();
+    is_number(receive(), SANDBOX_CONTROL_TAKEN, "a refused one is taken");
+    is_number(sandbox_get32(message + 4), 7, "that one");
+
+    n = recv(client, frame, sizeof(frame), MSG_DONTWAIT);
+    ok(n > SANDBOX_WIRE_FRAME_SIZE && frame[4] == SANDBOX_FRAME_ERROR,
+       "its client has an ERROR");
+    is_number(recv(client, frame, sizeof(frame), MSG_DONTWAIT), 0,
+              "and the end");
+    is_number(agent.connections, AGENT_MAX_CONNECTIONS, "it is not kept");
+
+    close(client);
+    agent.connections = 0;
 }
 
 
@@ -125,6 +158,50 @@ receive(void)
     }
 
     return message_size < SANDBOX_CONTROL_SIZE ? 0 : message[0];
+}
+
+
+/* CONN with a new connection; the client's end of it. */
+
+static int
+hand_over(uint32_t serial)
+{
+    int              fds[2];
+    uint8_t          data[SANDBOX_CONTROL_SIZE];
+    struct iovec     iov;
+    struct msghdr    m;
+    struct cmsghdr  *h;
+
+    union {
+        struct cmsghdr  align;
+        char            space[CMSG_SPACE(sizeof(int))];
+    } control;
+
+    socketpair(AF_UNIX, SOCK_STREAM, 0, fds);
+
+    memset(data, 0, sizeof(data));
+    data[0] = SANDBOX_CONTROL_CONN;
+    sandbox_put32(data + 4, serial);
+
+    memset(&m, 0, sizeof(m));
+    iov.iov_base = data;
+    iov.iov_len = sizeof(data);
+    m.msg_iov = &iov;
+    m.msg_iovlen = 1;
+    m.msg_control = control.space;
+    m.msg_controllen = sizeof(control.space);
+
+    memset(&control, 0, sizeof(control));
+    h = CMSG_FIRSTHDR(&m);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(h), &fds[0], sizeof(int));
+
+    ok(sendmsg(runner, &m, MSG_NOSIGNAL) == sizeof(data), "CONN %u", serial);
+    close(fds[0]);
+
+    return fds[1];
 }
 
 
