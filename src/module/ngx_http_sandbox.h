@@ -52,7 +52,6 @@ typedef enum {
 
 
 typedef struct ngx_http_sandbox_ctx_s      ngx_http_sandbox_ctx_t;
-typedef struct ngx_http_sandbox_node_s     ngx_http_sandbox_node_t;
 typedef struct ngx_http_sandbox_slot_s     ngx_http_sandbox_slot_t;
 typedef struct ngx_http_sandbox_route_s    ngx_http_sandbox_route_t;
 typedef struct ngx_http_sandbox_backend_s  ngx_http_sandbox_backend_t;
@@ -172,8 +171,13 @@ struct ngx_http_sandbox_backend_s {
     ngx_int_t                    (*start)(ngx_http_request_t *r,
                                           ngx_http_sandbox_ctx_t *ctx);
 
+    /* the word alone is asked for often, and must cost nothing */
+    ngx_http_sandbox_status_e    (*status)(
+                                         const ngx_http_sandbox_loc_conf_t
+                                             *slcf);
     void                         (*health)(
-                                         const ngx_http_sandbox_loc_conf_t *lcf,
+                                         const ngx_http_sandbox_loc_conf_t
+                                             *slcf,
                                          ngx_http_sandbox_health_t *health);
 
     const char *const             *unsupported;  /* names, NULL at the end */
@@ -318,7 +322,6 @@ struct ngx_http_sandbox_ctx_s {
     ngx_http_sandbox_problem_t     refused;      /* unless NGX_OK */
     u_char                         session[SANDBOX_WIRE_SESSION_SIZE];
     u_char                         digest[SANDBOX_WIRE_TENANT_SIZE];
-    ngx_http_sandbox_node_t       *node;         /* pinned in the zone */
 
     /* command */
     ngx_http_sandbox_body_t        body;
@@ -410,7 +413,7 @@ ngx_int_t ngx_http_sandbox_session_keys(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
 
-/* ngx_http_sandbox_session.c */
+/* ngx_http_sandbox_zone.c */
 
 char *ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
@@ -418,12 +421,8 @@ char *ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_sandbox_zone_default(ngx_conf_t *cf,
     ngx_http_sandbox_main_conf_t *smcf);
 
-/*
- * Finds or makes the session's entry and pins it until the request ends.
- * A full zone is no failure: the request goes on without an entry.
- */
-ngx_int_t ngx_http_sandbox_session_open(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
+ngx_http_sandbox_status_e ngx_http_sandbox_slot_status(
+    const ngx_http_sandbox_runner_t *runner);
 
 void ngx_http_sandbox_slot_read(const ngx_http_sandbox_runner_t *runner,
     ngx_http_sandbox_health_t *health);
@@ -500,6 +499,8 @@ ngx_int_t ngx_http_sandbox_health_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 ngx_int_t ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+ngx_http_sandbox_status_e ngx_http_sandbox_health_status(
+    const ngx_http_sandbox_loc_conf_t *slcf);
 void ngx_http_sandbox_health_get(const ngx_http_sandbox_loc_conf_t *slcf,
     ngx_http_sandbox_health_t *health);
 const char *ngx_http_sandbox_status_name(ngx_uint_t status);

@@ -601,7 +601,6 @@ ngx_http_sandbox_body_run(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
     if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
-        || ngx_http_sandbox_session_open(r, ctx) != NGX_OK
         || slcf->backend->start(r, ctx) != NGX_OK)
     {
         ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);

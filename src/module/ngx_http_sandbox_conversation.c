@@ -66,9 +66,7 @@ ngx_http_sandbox_conversation(ngx_http_request_t *r,
     ctx->wire.operation = operation;
     ctx->wire.render = render;
 
-    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
-        || ngx_http_sandbox_session_open(r, ctx) != NGX_OK)
-    {
+    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 

@@ -40,16 +40,16 @@ ngx_http_sandbox_health_handler(ngx_http_request_t *r,
     ngx_buf_t                    *b;
     ngx_str_t                     value;
     ngx_uint_t                    status;
-    ngx_http_sandbox_health_t     health;
+    ngx_http_sandbox_status_e     word;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
-    ngx_http_sandbox_health_get(slcf, &health);
+    word = ngx_http_sandbox_health_status(slcf);
 
     status = NGX_HTTP_OK;
 
-    if (health.status != NGX_HTTP_SANDBOX_READY
+    if (word != NGX_HTTP_SANDBOX_READY
         && ngx_http_sandbox_argument(r, "ready", &value) == NGX_OK)
     {
         status = NGX_HTTP_SERVICE_UNAVAILABLE;
@@ -61,7 +61,7 @@ ngx_http_sandbox_health_handler(ngx_http_request_t *r,
     }
 
     b->last = ngx_sprintf(b->last, "{\"status\":\"%s\"}\n",
-                          ngx_http_sandbox_status_name(health.status));
+                          ngx_http_sandbox_status_name(word));
 
     if (ngx_http_sandbox_render_buffer(r, ctx, status, b) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -191,6 +191,14 @@ ngx_http_sandbox_limits_zone(u_char *p, const char *name, ngx_uint_t value)
     }
 
     return ngx_sprintf(p, ",\"%s\":%ui", name, value);
+}
+
+
+ngx_http_sandbox_status_e
+ngx_http_sandbox_health_status(const ngx_http_sandbox_loc_conf_t *slcf)
+{
+    return slcf->disabled ? NGX_HTTP_SANDBOX_DISABLED
+                          : slcf->backend->status(slcf);
 }
 
 

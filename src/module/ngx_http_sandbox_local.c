@@ -10,6 +10,8 @@ static ngx_int_t ngx_http_sandbox_local_init(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *slcf, ngx_str_t *location);
 static ngx_int_t ngx_http_sandbox_local_runner(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *slcf);
+static ngx_http_sandbox_status_e ngx_http_sandbox_local_status(
+    const ngx_http_sandbox_loc_conf_t *slcf);
 static void ngx_http_sandbox_local_health(
     const ngx_http_sandbox_loc_conf_t *slcf,
     ngx_http_sandbox_health_t *health);
@@ -27,6 +29,7 @@ ngx_http_sandbox_backend_t  ngx_http_sandbox_local = {
     ngx_string("local"),
     ngx_http_sandbox_local_init,
     ngx_http_sandbox_upstream_start,
+    ngx_http_sandbox_local_status,
     ngx_http_sandbox_local_health,
     ngx_http_sandbox_local_unsupported
 };
@@ -156,6 +159,13 @@ ngx_http_sandbox_local_runner(ngx_conf_t *cf,
     slcf->runner = runner;
 
     return NGX_OK;
+}
+
+
+static ngx_http_sandbox_status_e
+ngx_http_sandbox_local_status(const ngx_http_sandbox_loc_conf_t *slcf)
+{
+    return ngx_http_sandbox_slot_status(slcf->runner);
 }
 
 

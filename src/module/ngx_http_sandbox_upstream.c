@@ -347,11 +347,11 @@ ngx_http_sandbox_report(ngx_http_request_t *r,
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
-    ngx_http_sandbox_slot_read(slcf->runner, &health);
-
-    if (health.status == status) {
+    if (ngx_http_sandbox_slot_status(slcf->runner) == status) {
         return;
     }
+
+    ngx_memzero(&health, sizeof(ngx_http_sandbox_health_t));
 
     health.status = status;
     health.reason.data = (u_char *) reason;

@@ -81,7 +81,6 @@ ngx_http_sandbox_status_variable(ngx_http_request_t *r,
 {
     ngx_str_t                     text;
     const char                   *name;
-    ngx_http_sandbox_health_t     health;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
@@ -92,9 +91,7 @@ ngx_http_sandbox_status_variable(ngx_http_request_t *r,
         return NGX_OK;
     }
 
-    ngx_http_sandbox_health_get(slcf, &health);
-
-    name = ngx_http_sandbox_status_name(health.status);
+    name = ngx_http_sandbox_status_name(ngx_http_sandbox_health_status(slcf));
 
     text.data = (u_char *) name;
     text.len = ngx_strlen(name);

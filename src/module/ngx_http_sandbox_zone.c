@@ -1,36 +1,25 @@
 /*
- * The shared zone: sessions (an rbtree and an LRU queue) and what is known of
- * each runner.  A cache and a meter: whatever is in it can be lost, and work
- * goes on.  Knows no wire and no HTTP beyond the pool that unpins a session.
+ * The shared zone: what is known of each runner, for all workers.  A cache:
+ * whatever is in it can be lost, and work goes on.  Knows no wire, no HTTP.
  */
 
 #include "ngx_http_sandbox.h"
 
 
-#define NGX_HTTP_SANDBOX_ZONE_VERSION  1
-
-
-/* overlays ngx_rbtree_node_t from "color" on, as in limit_req */
-
-struct ngx_http_sandbox_node_s {
-    u_char                         color;
-    u_char                         dummy;
-    u_short                        pins;         /* open operations */
-    ngx_queue_t                    queue;
-    u_char                         session[SANDBOX_WIRE_SESSION_SIZE];
-};
+#define NGX_HTTP_SANDBOX_ZONE_VERSION  2
 
 
 /* what PING told of one runner, or why there was no answer */
 
 struct ngx_http_sandbox_slot_s {
-    ngx_uint_t                     status;       /* ..._status_e */
+    ngx_atomic_t                   status;       /* ..._status_e */
     uint64_t                       hard_caps;
-    u_char                         name_len;
+    u_char                         path_len;
     u_char                         reason_len;
     u_char                         runtime_len;
     u_char                         version_len;
-    u_char                         name[sizeof(struct sockaddr_un)];
+    u_char                         path[sizeof(
+                                     ((struct sockaddr_un *) 0)->sun_path)];
     u_char                         key[SANDBOX_WIRE_KEY_SIZE];
     u_char                         reason[NGX_HTTP_SANDBOX_MAX_REASON];
     u_char                         runtime[NGX_HTTP_SANDBOX_MAX_WORD];
@@ -40,11 +29,7 @@ struct ngx_http_sandbox_slot_s {
 
 typedef struct {
     ngx_uint_t                     version;
-    ngx_uint_t                     node_size;
-    ngx_rbtree_t                   rbtree;
-    ngx_rbtree_node_t              sentinel;
-    ngx_queue_t                    queue;
-    time_t                         full;         /* last told of in the log */
+    ngx_uint_t                     slot_size;
     ngx_uint_t                     nslots;
     ngx_http_sandbox_slot_t        slots[NGX_HTTP_SANDBOX_MAX_RUNNERS];
 } ngx_http_sandbox_shctx_t;
@@ -57,21 +42,6 @@ typedef struct {
 } ngx_http_sandbox_zone_ctx_t;
 
 
-typedef struct {
-    ngx_http_sandbox_node_t       *node;
-    ngx_slab_pool_t               *shpool;
-} ngx_http_sandbox_pin_t;
-
-
-static void ngx_http_sandbox_session_unpin(void *data);
-static ngx_http_sandbox_node_t *ngx_http_sandbox_session_lookup(
-    ngx_http_sandbox_shctx_t *sh, ngx_rbtree_key_t hash, u_char *session);
-static ngx_http_sandbox_node_t *ngx_http_sandbox_session_alloc(
-    ngx_http_sandbox_zone_ctx_t *zctx);
-static ngx_int_t ngx_http_sandbox_session_evict(
-    ngx_http_sandbox_zone_ctx_t *zctx);
-static void ngx_http_sandbox_rbtree_insert_value(ngx_rbtree_node_t *temp,
-    ngx_rbtree_node_t *node, ngx_rbtree_node_t *sentinel);
 static ngx_int_t ngx_http_sandbox_init_zone(ngx_shm_zone_t *shm_zone,
     void *data);
 static ngx_int_t ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
@@ -85,232 +55,12 @@ static ngx_int_t ngx_http_sandbox_zone_option(ngx_conf_t *cf,
     ngx_http_sandbox_zone_t *zone, ngx_str_t *value);
 
 
-ngx_int_t
-ngx_http_sandbox_session_open(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx)
+/* one aligned word: no lock, for what every request asks */
+
+ngx_http_sandbox_status_e
+ngx_http_sandbox_slot_status(const ngx_http_sandbox_runner_t *runner)
 {
-    time_t                         now;
-    ngx_uint_t                     full;
-    ngx_rbtree_key_t               hash;
-    ngx_pool_cleanup_t            *cln;
-    ngx_rbtree_node_t             *node;
-    ngx_http_sandbox_pin_t        *pin;
-    ngx_http_sandbox_node_t       *sn;
-    ngx_http_sandbox_zone_ctx_t   *zctx;
-    ngx_http_sandbox_loc_conf_t   *slcf;
-
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-    zctx = slcf->main->zone.shm_zone->data;
-
-    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_sandbox_pin_t));
-    if (cln == NULL) {
-        return NGX_ERROR;
-    }
-
-    hash = ngx_crc32_short(ctx->session, SANDBOX_WIRE_SESSION_SIZE);
-    full = 0;
-
-    ngx_shmtx_lock(&zctx->shpool->mutex);
-
-    sn = ngx_http_sandbox_session_lookup(zctx->sh, hash, ctx->session);
-
-    if (sn == NULL) {
-        sn = ngx_http_sandbox_session_alloc(zctx);
-
-        if (sn) {
-            node = (ngx_rbtree_node_t *)
-                       ((u_char *) sn - offsetof(ngx_rbtree_node_t, color));
-
-            node->key = hash;
-            sn->pins = 0;
-            ngx_memcpy(sn->session, ctx->session, SANDBOX_WIRE_SESSION_SIZE);
-
-            ngx_queue_insert_head(&zctx->sh->queue, &sn->queue);
-            ngx_rbtree_insert(&zctx->sh->rbtree, node);
-        }
-
-    } else {
-        ngx_queue_remove(&sn->queue);
-        ngx_queue_insert_head(&zctx->sh->queue, &sn->queue);
-    }
-
-    if (sn && sn->pins < NGX_MAX_UINT32_VALUE >> 16) {
-        sn->pins++;
-
-    } else {
-        now = ngx_time();
-        full = (zctx->sh->full != now);
-        zctx->sh->full = now;
-        sn = NULL;
-    }
-
-    ngx_shmtx_unlock(&zctx->shpool->mutex);
-
-    if (sn == NULL) {
-
-        if (full) {
-            ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                          "no room in \"sandbox_zone %V\", work goes on "
-                          "without it; a larger zone holds more sessions",
-                          &slcf->main->zone.shm_zone->shm.name);
-        }
-
-        return NGX_OK;
-    }
-
-    ctx->node = sn;
-
-    pin = cln->data;
-    pin->node = sn;
-    pin->shpool = zctx->shpool;
-
-    cln->handler = ngx_http_sandbox_session_unpin;
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_http_sandbox_session_unpin(void *data)
-{
-    ngx_http_sandbox_pin_t  *pin = data;
-
-    ngx_shmtx_lock(&pin->shpool->mutex);
-    pin->node->pins--;
-    ngx_shmtx_unlock(&pin->shpool->mutex);
-}
-
-
-static ngx_http_sandbox_node_t *
-ngx_http_sandbox_session_lookup(ngx_http_sandbox_shctx_t *sh,
-    ngx_rbtree_key_t hash, u_char *session)
-{
-    ngx_int_t                 rc;
-    ngx_rbtree_node_t        *node, *sentinel;
-    ngx_http_sandbox_node_t  *sn;
-
-    node = sh->rbtree.root;
-    sentinel = sh->rbtree.sentinel;
-
-    while (node != sentinel) {
-
-        if (hash != node->key) {
-            node = (hash < node->key) ? node->left : node->right;
-            continue;
-        }
-
-        sn = (ngx_http_sandbox_node_t *) &node->color;
-
-        rc = ngx_memcmp(session, sn->session, SANDBOX_WIRE_SESSION_SIZE);
-
-        if (rc == 0) {
-            return sn;
-        }
-
-        node = (rc < 0) ? node->left : node->right;
-    }
-
-    return NULL;
-}
-
-
-static ngx_http_sandbox_node_t *
-ngx_http_sandbox_session_alloc(ngx_http_sandbox_zone_ctx_t *zctx)
-{
-    size_t              size;
-    ngx_rbtree_node_t  *node;
-
-    size = offsetof(ngx_rbtree_node_t, color)
-           + sizeof(ngx_http_sandbox_node_t);
-
-    do {
-        node = ngx_slab_alloc_locked(zctx->shpool, size);
-
-        if (node) {
-            return (ngx_http_sandbox_node_t *) &node->color;
-        }
-
-    } while (ngx_http_sandbox_session_evict(zctx) == NGX_OK);
-
-    return NULL;
-}
-
-
-/*
- * The oldest session without open operations.  It is looked for among a few
- * only: the lock is everybody's.
- */
-
-static ngx_int_t
-ngx_http_sandbox_session_evict(ngx_http_sandbox_zone_ctx_t *zctx)
-{
-    ngx_uint_t                n;
-    ngx_queue_t              *q;
-    ngx_rbtree_node_t        *node;
-    ngx_http_sandbox_node_t  *sn;
-
-    q = ngx_queue_last(&zctx->sh->queue);
-
-    for (n = 0; n < 64 && q != ngx_queue_sentinel(&zctx->sh->queue); n++) {
-
-        sn = ngx_queue_data(q, ngx_http_sandbox_node_t, queue);
-        q = ngx_queue_prev(q);
-
-        if (sn->pins) {
-            continue;
-        }
-
-        node = (ngx_rbtree_node_t *)
-                   ((u_char *) sn - offsetof(ngx_rbtree_node_t, color));
-
-        ngx_queue_remove(&sn->queue);
-        ngx_rbtree_delete(&zctx->sh->rbtree, node);
-        ngx_slab_free_locked(zctx->shpool, node);
-
-        return NGX_OK;
-    }
-
-    return NGX_DECLINED;
-}
-
-
-static void
-ngx_http_sandbox_rbtree_insert_value(ngx_rbtree_node_t *temp,
-    ngx_rbtree_node_t *node, ngx_rbtree_node_t *sentinel)
-{
-    ngx_rbtree_node_t        **p;
-    ngx_http_sandbox_node_t   *sn, *snt;
-
-    for ( ;; ) {
-
-        if (node->key < temp->key) {
-            p = &temp->left;
-
-        } else if (node->key > temp->key) {
-            p = &temp->right;
-
-        } else {
-            sn = (ngx_http_sandbox_node_t *) &node->color;
-            snt = (ngx_http_sandbox_node_t *) &temp->color;
-
-            p = (ngx_memcmp(sn->session, snt->session,
-                            SANDBOX_WIRE_SESSION_SIZE)
-                 < 0)
-                ? &temp->left : &temp->right;
-        }
-
-        if (*p == sentinel) {
-            break;
-        }
-
-        temp = *p;
-    }
-
-    *p = node;
-    node->parent = temp;
-    node->left = sentinel;
-    node->right = sentinel;
-    ngx_rbt_red(node);
+    return (ngx_http_sandbox_status_e) runner->slot->status;
 }
 
 
@@ -326,7 +76,7 @@ ngx_http_sandbox_slot_read(const ngx_http_sandbox_runner_t *runner,
 
     ngx_shmtx_lock(&zctx->shpool->mutex);
 
-    health->status = slot->status;
+    health->status = (ngx_http_sandbox_status_e) slot->status;
     health->hard_caps = slot->hard_caps;
 
     health->reason.len = slot->reason_len;
@@ -420,7 +170,7 @@ ngx_http_sandbox_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     if (zctx->sh) {
 
         if (zctx->sh->version != NGX_HTTP_SANDBOX_ZONE_VERSION
-            || zctx->sh->node_size != sizeof(ngx_http_sandbox_node_t))
+            || zctx->sh->slot_size != sizeof(ngx_http_sandbox_slot_t))
         {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "\"sandbox_zone %V\" has another layout, restart "
@@ -437,12 +187,7 @@ ngx_http_sandbox_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     }
 
     zctx->sh->version = NGX_HTTP_SANDBOX_ZONE_VERSION;
-    zctx->sh->node_size = sizeof(ngx_http_sandbox_node_t);
-
-    ngx_rbtree_init(&zctx->sh->rbtree, &zctx->sh->sentinel,
-                    ngx_http_sandbox_rbtree_insert_value);
-
-    ngx_queue_init(&zctx->sh->queue);
+    zctx->sh->slot_size = sizeof(ngx_http_sandbox_slot_t);
 
     len = sizeof(" in sandbox zone \"\"") + shm_zone->shm.name.len;
 
@@ -480,9 +225,9 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
         for (n = 0; n < zctx->sh->nslots; n++) {
             slot = &zctx->sh->slots[n];
 
-            if (slot->name_len == runner[i]->name.len
-                && ngx_memcmp(slot->name, runner[i]->name.data,
-                              slot->name_len)
+            if (slot->path_len == runner[i]->path.len
+                && ngx_memcmp(slot->path, runner[i]->path.data,
+                              slot->path_len)
                    == 0
                 && ngx_memcmp(slot->key, runner[i]->key,
                               SANDBOX_WIRE_KEY_SIZE)
@@ -507,8 +252,10 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
         if (n == zctx->sh->nslots) {
             ngx_memzero(slot, sizeof(ngx_http_sandbox_slot_t));
 
-            slot->name_len = (u_char) runner[i]->name.len;
-            ngx_memcpy(slot->name, runner[i]->name.data, slot->name_len);
+            /* shorter than sun_path, "sandbox_runner" has seen to it */
+
+            slot->path_len = (u_char) runner[i]->path.len;
+            ngx_memcpy(slot->path, runner[i]->path.data, slot->path_len);
             ngx_memcpy(slot->key, runner[i]->key, SANDBOX_WIRE_KEY_SIZE);
 
             zctx->sh->nslots++;
@@ -568,8 +315,7 @@ ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (size < (ssize_t) (32 * ngx_pagesize)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "zone \"%V\" in \"sandbox_zone\" directive is too "
-                           "small, it must have at least %uzk; 1m holds about "
-                           "seven thousand sessions", &value[1],
+                           "small, it must have at least %uzk", &value[1],
                            32 * ngx_pagesize / 1024);
         return NGX_CONF_ERROR;
     }
