@@ -248,10 +248,13 @@ int agent_tcp_init(const char *address, const char *secret_file);
 
 /*
  * Takes over fd.  With memfd (else -1) the request is read from there and
- * memfd is closed.  NULL: no room or memory, fd is closed with an ERROR.
+ * memfd is closed.  NULL: no room or memory, both stay the caller's.
  */
 agent_connection_t *agent_connection_new(int fd, int memfd, uint32_t serial,
     unsigned flags);
+
+/* No room to keep it: says so if the socket takes it at once. */
+void agent_connection_refuse(int fd);
 
 /* Begins to read; TAKEN has been sent.  May free the connection. */
 void agent_connection_begin(agent_connection_t *c);

@@ -21,7 +21,6 @@
 #define AGENT_CONNECTION_OUT    (8 * 1024)       /* small frames that wait */
 
 
-static void agent_connection_refuse(int fd);
 static void agent_connection_event(agent_watch_t *watch, uint32_t events);
 static void agent_connection_timeout(agent_timer_t *timer);
 static void agent_connection_read(agent_connection_t *c);
@@ -53,12 +52,6 @@ agent_connection_new(int fd, int memfd, uint32_t serial, unsigned flags)
     }
 
     if (c == NULL) {
-        agent_connection_refuse(fd);
-
-        if (memfd != -1) {
-            close(memfd);
-        }
-
         return NULL;
     }
 
@@ -90,6 +83,31 @@ agent_connection_new(int fd, int memfd, uint32_t serial, unsigned flags)
     }
 
     return c;
+}
+
+
+void
+agent_connection_refuse(int fd)
+{
+    int      i;
+    size_t   size;
+    uint8_t  frame[512], buffer[4096];
+
+    size = sandbox_error_frame(frame, sizeof(frame), "too_many_pending",
+                               "The sandbox has too many connections.", 1);
+
+    (void) !send(fd, frame, size, MSG_DONTWAIT|MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+
+    /* on TCP, what is left unread would overtake the ERROR as a reset */
+
+    for (i = 0; i < AGENT_CONNECTION_READS; i++) {
+        if (recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT) <= 0) {
+            break;
+        }
+    }
+
+    agent_log("a connection was refused: %u are open", agent.connections);
 }
 
 
@@ -280,25 +298,6 @@ agent_connection_reading(void)
     }
 
     return n;
-}
-
-
-/* There is no room to keep it: say so if the socket takes it at once. */
-
-static void
-agent_connection_refuse(int fd)
-{
-    size_t   size;
-    uint8_t  frame[512];
-
-    size = sandbox_error_frame(frame, sizeof(frame), "too_many_pending",
-                               "The sandbox has too many connections.", 1);
-
-    (void) !send(fd, frame, size, MSG_DONTWAIT|MSG_NOSIGNAL);
-    shutdown(fd, SHUT_WR);
-    close(fd);
-
-    agent_log("a connection was refused: %u are open", agent.connections);
 }
 
 

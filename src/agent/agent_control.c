@@ -55,7 +55,7 @@ static int agent_control_claim(agent_received_t *r);
 static int agent_control_conn(agent_received_t *r);
 static int agent_control_stop(agent_received_t *r);
 static void agent_control_ready(void);
-static void agent_control_taken(agent_connection_t *c);
+static int agent_control_taken(uint32_t serial);
 static void agent_control_start(sandbox_writer_t *w, uint8_t *data,
     uint8_t type, uint32_t serial);
 static int agent_control_send(const uint8_t *data, size_t size, int fd,
@@ -131,7 +131,8 @@ agent_control_return(uint32_t serial, int fd, int memfd)
 
     agent_control_start(&w, data, SANDBOX_CONTROL_RETURN, serial);
 
-    return agent_control_send(data, w.pos - data, fd, memfd);
+    return agent_control_send(data, w.pos - data, fd, memfd) == SANDBOX_BAD
+           ? -1 : 0;
 }
 
 
@@ -143,7 +144,8 @@ agent_control_replace(void)
 
     agent_control_start(&w, data, SANDBOX_CONTROL_REPLACE, 0);
 
-    return agent_control_send(data, w.pos - data, -1, -1);
+    return agent_control_send(data, w.pos - data, -1, -1) == SANDBOX_BAD
+           ? -1 : 0;
 }
 
 
@@ -488,7 +490,7 @@ agent_control_claim(agent_received_t *r)
 static int
 agent_control_conn(agent_received_t *r)
 {
-    int                  memfd;
+    int                  rc, memfd;
     unsigned             count;
     agent_connection_t  *c;
 
@@ -517,15 +519,26 @@ agent_control_conn(agent_received_t *r)
         return 0;
     }
 
-    r->count = 0;
     c = agent_connection_new(r->fds[0], memfd, r->serial, r->flags);
+    rc = agent_control_taken(r->serial);
 
     if (c == NULL) {
+
+        /* taken all the same, or the runner would keep it for ever */
+
+        agent_connection_refuse(r->fds[0]);
+        agent_control_close(r);
         agent_queue_process();
         return 0;
     }
 
-    agent_control_taken(c);
+    r->count = 0;
+
+    /* sent, or there is no runner any more and nobody else has it */
+
+    if (rc != SANDBOX_AGAIN) {
+        agent_connection_begin(c);
+    }
 
     return 0;
 }
@@ -588,32 +601,19 @@ agent_control_ready(void)
 
 
 /*
- * TAKEN goes out before the first byte is read.  If the socket is full, the
- * connection waits for agent_control_flush() in its state TAKE.
+ * TAKEN goes out before the first byte is read.  SANDBOX_AGAIN: the socket is
+ * full, the connection waits for agent_control_flush() in its state TAKE.
  */
 
-static void
-agent_control_taken(agent_connection_t *c)
+static int
+agent_control_taken(uint32_t serial)
 {
-    unsigned          waiting;
     uint8_t           data[AGENT_CONTROL_MESSAGE];
     sandbox_writer_t  w;
 
-    agent_control_start(&w, data, SANDBOX_CONTROL_TAKEN, c->serial);
+    agent_control_start(&w, data, SANDBOX_CONTROL_TAKEN, serial);
 
-    waiting = agent_control_waiting;
-
-    if (agent_control_send(data, w.pos - data, -1, -1) == 0
-        && agent_control_waiting > waiting)
-    {
-        return;
-    }
-
-    /* sent, or there is no runner any more and nobody else has it */
-
-    if (c->state == AGENT_CONNECTION_TAKE) {
-        agent_connection_begin(c);
-    }
+    return agent_control_send(data, w.pos - data, -1, -1);
 }
 
 
@@ -630,7 +630,10 @@ agent_control_start(sandbox_writer_t *w, uint8_t *data, uint8_t type,
 }
 
 
-/* 0: sent or waiting.  -1: no runner; the descriptors are closed. */
+/*
+ * SANDBOX_AGAIN: it waits for room.  SANDBOX_BAD: there is no runner; the
+ * descriptors are closed.
+ */
 
 static int
 agent_control_send(const uint8_t *data, size_t size, int fd, int memfd)
@@ -649,7 +652,7 @@ agent_control_send(const uint8_t *data, size_t size, int fd, int memfd)
         switch (agent_control_write(data, size, fds)) {
 
         case SANDBOX_OK:
-            return 0;
+            return SANDBOX_OK;
 
         case SANDBOX_BAD:
             goto failed;
@@ -684,7 +687,7 @@ agent_control_send(const uint8_t *data, size_t size, int fd, int memfd)
 
     agent_watch_set(&agent_control, EPOLLIN|EPOLLOUT);
 
-    return 0;
+    return SANDBOX_AGAIN;
 
 failed:
 
@@ -693,7 +696,7 @@ failed:
         close(memfd);
     }
 
-    return -1;
+    return SANDBOX_BAD;
 }
 
 

@@ -197,8 +197,12 @@ agent_tcp_accept(agent_watch_t *watch, uint32_t events)
 
         c = agent_connection_new(fd, -1, 0, 0);
 
-        if (c != NULL) {
-            agent_connection_begin(c);
+        if (c == NULL) {
+            agent_connection_refuse(fd);
+            close(fd);
+            continue;
         }
+
+        agent_connection_begin(c);
     }
 }

@@ -117,6 +117,21 @@ def no_mixing():
     together(15, one)
 
 
+@test("concurrency/too-many-of-one-id", seconds=240)
+def too_many_of_one_id():
+    """More repeats of one request than an agent keeps connections."""
+    g.run("one-id", "true")
+    results = together(320, lambda n: g.command(
+        "one-id", "sleep 5; echo once >> log; cat log", commandId="one"))
+    good = [r for r in results if r.status == 200]
+    check(good, "nobody was answered", results[0])
+    same({r.json["stdout"] for r in good}, {"once\n"})
+    same({r.json["code"] for r in results if r.status != 200},
+         {"too_many_pending"})
+    for n in range(3):
+        same(g.run("one-id", "echo %d" % n)["stdout"], "%d\n" % n)
+
+
 @test("concurrency/status-while-running")
 def status_while_running():
     t = threading.Thread(target=g.run, args=("busy", "sleep 3"))
