@@ -45,6 +45,7 @@ typedef struct {
 
 
 static void agent_control_accept(agent_watch_t *watch, uint32_t events);
+static void agent_control_end(void);
 static void agent_control_drop(void);
 static void agent_control_event(agent_watch_t *watch, uint32_t events);
 static int agent_control_receive(void);
@@ -224,6 +225,16 @@ agent_control_accept(agent_watch_t *watch, uint32_t events)
 }
 
 
+/* Nothing more goes out; what is still to be read comes first, then the end. */
+
+static void
+agent_control_end(void)
+{
+    shutdown(agent_control.fd, SHUT_RDWR);
+    agent_watch_set(&agent_control, EPOLLIN);
+}
+
+
 static void
 agent_control_drop(void)
 {
@@ -313,6 +324,16 @@ agent_control_receive(void)
     n = recvmsg(agent_control.fd, &m, MSG_DONTWAIT|MSG_CMSG_CLOEXEC);
 
     if (n == -1) {
+
+        /*
+         * A runner that died with messages of ours unread: this is said
+         * once, and what it had sent comes after it.
+         */
+
+        if (errno == ECONNRESET) {
+            return SANDBOX_OK;
+        }
+
         return errno == EAGAIN || errno == EINTR ? SANDBOX_AGAIN
                                                  : SANDBOX_BAD;
     }
@@ -761,7 +782,7 @@ agent_control_flush(void)
         }
 
         if (rc == SANDBOX_BAD) {
-            agent_control_drop();
+            agent_control_end();
             return;
         }
 

@@ -121,7 +121,7 @@ def no_mixing():
 def too_many_of_one_id():
     """More repeats of one request than an agent keeps connections."""
     g.run("one-id", "true")
-    results = together(320, lambda n: g.command(
+    results = together(540, lambda n: g.command(
         "one-id", "sleep 5; echo once >> log; cat log", commandId="one"))
     good = [r for r in results if r.status == 200]
     check(good, "nobody was answered", results[0])

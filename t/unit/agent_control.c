@@ -19,6 +19,7 @@
 
 static void replaced(void);
 static void refused(void);
+static void killed(void);
 static void begin(void);
 static void turn(void);
 static void nothing(agent_timer_t *timer);
@@ -52,6 +53,7 @@ main(void)
 
     replaced();
     refused();
+    killed();
 
     return test_done();
 }
@@ -102,6 +104,47 @@ refused(void)
 
     close(client);
     agent.connections = 0;
+}
+
+
+/* Who was handed over by a runner that dies then is not lost. */
+
+static void
+killed(void)
+{
+    int  i, clients[3];
+
+    /* READY and STATE are unread there, which makes the end a reset */
+
+    begin();
+    clients[0] = hand_over(1);
+    clients[1] = hand_over(2);
+    close(runner);
+    runner = -1;
+    turn();
+    is_number(agent.connections, 2, "both are here");
+    ok(!agent_control_connected(), "and the runner's end was seen");
+
+    /* the same while messages of the agent wait for room */
+
+    begin();
+    for (i = 0; i < 1000; i++) {
+        agent_control_want();
+    }
+
+    clients[2] = hand_over(3);
+    close(runner);
+    runner = -1;
+    turn();
+    is_number(agent.connections, 3, "the third one, too");
+    ok(!agent_control_connected(), "and the end");
+
+    for (i = 0; i < 3; i++) {
+        close(clients[i]);
+    }
+
+    turn();
+    is_number(agent.connections, 0, "they leave");
 }
 
 
