@@ -216,6 +216,13 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
 
     u->conf = &slcf->answering;
 
+    /*
+     * With nothing in its buffer nginx would send the header by itself, and
+     * the answer in a second packet.  This byte calls the filter at once.
+     */
+
+    b->last = b->start + 1;
+
     return NGX_OK;
 }
 
@@ -237,6 +244,7 @@ ngx_http_sandbox_filter_start(void *data)
 
         ctx->answer->buf->last_buf = 0;
         ctx->answer->buf->last_in_chain = 0;
+        ctx->answer->buf->flush = 1;
     }
 
     u->out_bufs = ctx->answer;
@@ -246,14 +254,24 @@ ngx_http_sandbox_filter_start(void *data)
 }
 
 
-/* nothing comes after the last frame; a full buffer ends the reading */
+/*
+ * Called for the byte that process_header left; nothing comes after the last
+ * frame, and a full buffer ends the reading.
+ */
 
 static ngx_int_t
 ngx_http_sandbox_filter(void *data, ssize_t bytes)
 {
     ngx_http_request_t  *r = data;
 
-    r->upstream->buffer.last = r->upstream->buffer.end;
+    ngx_http_upstream_t     *u;
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    u = r->upstream;
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    u->state->response_length = ctx->answer_size;
+    u->buffer.last = u->buffer.end;
 
     return NGX_OK;
 }
