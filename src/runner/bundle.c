@@ -11,9 +11,16 @@
 #include "seccomp.h"
 
 
+/* MiB; less in a sandbox of little memory */
+
+#define RUNNER_BUNDLE_TMP  256
+#define RUNNER_BUNDLE_SHM  64
+
+
 static json_t *runner_bundle_process(const runner_bundle_t *bundle);
 static json_t *runner_bundle_env(const runner_bundle_t *bundle);
-static json_t *runner_bundle_mounts(void);
+static json_t *runner_bundle_mounts(uint32_t memory);
+static int runner_bundle_size(json_t *mount, uint32_t memory);
 static json_t *runner_bundle_linux(const runner_bundle_t *bundle);
 static json_t *runner_bundle_resources(const runner_bundle_t *bundle);
 static json_t *runner_bundle_strings(const char **list);
@@ -27,7 +34,7 @@ runner_bundle(const runner_bundle_t *bundle)
                      "process", runner_bundle_process(bundle),
                      "root", "path", "r", "readonly", 0,
                      "hostname", "sandbox",
-                     "mounts", runner_bundle_mounts(),
+                     "mounts", runner_bundle_mounts(bundle->memory),
                      "linux", runner_bundle_linux(bundle));
 }
 
@@ -124,11 +131,42 @@ runner_bundle_env(const runner_bundle_t *bundle)
 }
 
 
+/*
+ * What is in /tmp and /dev/shm counts as memory of the sandbox and outlives
+ * the command that wrote it: both together have to leave room for the next.
+ */
+
+static int
+runner_bundle_size(json_t *mount, uint32_t memory)
+{
+    char         size[32];
+    uint32_t     mib;
+    const char  *destination;
+
+    destination = json_string_value(json_object_get(mount, "destination"));
+
+    if (strcmp(destination, "/tmp") == 0) {
+        mib = memory / 4 < RUNNER_BUNDLE_TMP ? memory / 4 : RUNNER_BUNDLE_TMP;
+
+    } else if (strcmp(destination, "/dev/shm") == 0) {
+        mib = memory / 8 < RUNNER_BUNDLE_SHM ? memory / 8 : RUNNER_BUNDLE_SHM;
+
+    } else {
+        return 0;
+    }
+
+    snprintf(size, sizeof(size), "size=%um", mib);
+
+    return json_array_append_new(json_object_get(mount, "options"),
+                                 json_string(size));
+}
+
+
 static json_t *
-runner_bundle_mounts(void)
+runner_bundle_mounts(uint32_t memory)
 {
     size_t    i;
-    json_t   *mounts;
+    json_t   *mount, *mounts;
 
     static const struct {
         const char  *destination;
@@ -141,28 +179,32 @@ runner_bundle_mounts(void)
         { "/dev/pts", "devpts",
           { "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620",
             NULL } },
-        { "/dev/shm", "tmpfs",
-          { "nosuid", "nodev", "mode=1777", "size=64m", NULL } },
-        { "/tmp", "tmpfs",
-          { "nosuid", "nodev", "mode=1777", "size=256m", NULL } }
+        { "/dev/shm", "tmpfs", { "nosuid", "nodev", "mode=1777", NULL } },
+        { "/tmp", "tmpfs", { "nosuid", "nodev", "mode=1777", NULL } }
     };
 
     mounts = json_array();
 
     for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 
-        if (json_array_append_new(mounts,
-                json_pack("{s:s, s:s, s:s, s:o}",
+        mount = json_pack("{s:s, s:s, s:s, s:o}",
                           "destination", list[i].destination,
                           "type", list[i].type,
                           "source", list[i].type,
                           "options",
                           runner_bundle_strings((const char **)
-                                                list[i].options))) == -1)
+                                                list[i].options));
+
+        if (mount == NULL
+            || runner_bundle_size(mount, memory) == -1
+            || json_array_append(mounts, mount) == -1)
         {
+            json_decref(mount);
             json_decref(mounts);
             return NULL;
         }
+
+        json_decref(mount);
     }
 
     return mounts;
@@ -179,16 +221,20 @@ runner_bundle_linux(const runner_bundle_t *bundle)
         "user", "pid", "mount", "ipc", "uts", "cgroup", "network"
     };
     static const char  *masked[] = {
-        "/proc/acpi", "/proc/asound", "/proc/bus", "/proc/config.gz",
-        "/proc/diskstats", "/proc/interrupts", "/proc/kallsyms",
+        "/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/bus",
+        "/proc/cmdline", "/proc/config.gz", "/proc/devices",
+        "/proc/diskstats", "/proc/dma", "/proc/driver", "/proc/fs",
+        "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms",
         "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg",
-        "/proc/latency_stats", "/proc/partitions", "/proc/sched_debug",
-        "/proc/scsi", "/proc/softirqs", "/proc/sysrq-trigger",
+        "/proc/latency_stats", "/proc/misc", "/proc/modules", "/proc/mtrr",
+        "/proc/pagetypeinfo", "/proc/partitions", "/proc/pressure",
+        "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo",
+        "/proc/softirqs", "/proc/swaps", "/proc/sysrq-trigger",
         "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
         "/proc/zoneinfo", NULL
     };
     static const char  *readonly[] = {
-        "/proc/fs", "/proc/irq", "/proc/sys", NULL
+        "/proc/irq", "/proc/sys", NULL
     };
 
     namespaces = json_array();

@@ -69,6 +69,7 @@ runner_message_receive(int fd, runner_message_t *message)
     int              extra, *p;
     size_t           i, count;
     ssize_t          n;
+    unsigned         reset;
     struct iovec     iov;
     struct msghdr    m;
     struct cmsghdr  *c;
@@ -90,9 +91,17 @@ runner_message_receive(int fd, runner_message_t *message)
     m.msg_control = u.data;
     m.msg_controllen = sizeof(u.data);
 
+    /*
+     * A peer that died with messages of ours unread is reported before what
+     * it sent, once; a TAKEN among that must not be lost.
+     */
+
+    reset = 0;
+
     do {
         n = recvmsg(fd, &m, MSG_DONTWAIT|MSG_CMSG_CLOEXEC);
-    } while (n == -1 && errno == EINTR);
+    } while (n == -1
+             && (errno == EINTR || (errno == ECONNRESET && !reset++)));
 
     if (n <= 0) {
         return n;

@@ -3,7 +3,8 @@
  *
  * What is not listed does not exist: ENOSYS, so that libraries which try a
  * newer call fall back to an older one.  What is refused although programs
- * know it says EPERM.  Nothing ends a program by SIGSYS.
+ * know it says EPERM.  Only
+ * calls of another ABI (int 0x80, x32) end a program, by SIGSYS.
  *
  * Knows nothing of the rest of the configuration.
  */
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "seccomp.h"
@@ -128,10 +130,11 @@ json_t *
 runner_seccomp(void)
 {
     int      rc;
-    size_t   i;
+    size_t   i, n;
     json_t  *seccomp, *rules;
 
-    static const int       families[] = { AF_UNIX, AF_INET, AF_INET6 };
+    static const int       families[] = { AF_INET, AF_INET6 };
+    static const int       protocols[] = { 0, IPPROTO_TCP, IPPROTO_UDP };
     static const uint64_t  personalities[] = { 0, 8, 0x20000, 0x20008,
                                                0x40000, 0xffffffff };
 
@@ -158,10 +161,30 @@ runner_seccomp(void)
      * reaches the hypervisor from any of them.
      */
 
+    rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ALLOW", 0,
+              json_pack("[o]", runner_seccomp_arg(0, AF_UNIX, 0,
+                                                  "SCMP_CMP_EQ")));
+
+    /* TCP and UDP only; who tries MPTCP first, as Go does, goes on with TCP */
+
     for (i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
-        rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ALLOW", 0,
-                  json_pack("[o]", runner_seccomp_arg(0, families[i], 0,
-                                                      "SCMP_CMP_EQ")));
+
+        for (n = 0; n < sizeof(protocols) / sizeof(protocols[0]); n++) {
+            rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ALLOW", 0,
+                      json_pack("[o, o]",
+                                runner_seccomp_arg(0, families[i], 0,
+                                                   "SCMP_CMP_EQ"),
+                                runner_seccomp_arg(2, protocols[n], 0,
+                                                   "SCMP_CMP_EQ")));
+        }
+
+        rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ERRNO",
+                  EPROTONOSUPPORT,
+                  json_pack("[o, o]",
+                            runner_seccomp_arg(0, families[i], 0,
+                                               "SCMP_CMP_EQ"),
+                            runner_seccomp_arg(2, IPPROTO_UDP, 0,
+                                               "SCMP_CMP_GT")));
     }
 
     rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ALLOW", 0,
