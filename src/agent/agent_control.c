@@ -46,6 +46,7 @@ typedef struct {
 
 static void agent_control_accept(agent_watch_t *watch, uint32_t events);
 static void agent_control_end(void);
+static void agent_control_begin(agent_connection_t *c);
 static void agent_control_drop(void);
 static void agent_control_event(agent_watch_t *watch, uint32_t events);
 static int agent_control_receive(void);
@@ -73,6 +74,7 @@ static agent_watch_t     agent_control = { .fd = -1 };   /* TCP: never */
 static agent_message_t  *agent_control_first;
 static agent_message_t  *agent_control_last;
 static unsigned          agent_control_waiting;
+static int               agent_control_broken;   /* a message was lost */
 static agent_timer_t     agent_control_timer;
 
 /* RUNNING, QUEUED, BACKGROUND, COMMANDS as the runner knows them */
@@ -155,7 +157,11 @@ agent_control_state(void)
 {
     uint64_t  now[4];
 
-    if (agent_control.fd == -1 || !agent.claimed) {
+    /* what waits goes first, and then there is one state to tell, not many */
+
+    if (agent_control.fd == -1 || !agent.claimed
+        || agent_control_first != NULL)
+    {
         return;
     }
 
@@ -169,9 +175,15 @@ agent_control_state(void)
         return;
     }
 
-    /* a busy sandbox is no news, an idle one is */
+    /*
+     * A busy sandbox is no news: the runner knows of what it handed over.
+     * An idle one is, and one that only what was left running keeps busy.
+     */
 
-    if (now[0] == 0 && now[1] == 0 && now[2] == 0) {
+    if ((now[0] == 0 && now[1] == 0 && now[2] == 0)
+        || (now[2] && (agent_control_told[2] == 0
+                       || agent_control_told[2] == UINT64_MAX)))
+    {
         agent_control_state_send();
 
     } else if (!agent_control_timer.active) {
@@ -206,6 +218,7 @@ agent_control_accept(agent_watch_t *watch, uint32_t events)
     }
 
     agent_control.fd = fd;
+    agent_control_broken = 0;
 
     if (agent_watch_set(&agent_control, EPOLLIN) == -1) {
         agent_control_drop();
@@ -258,16 +271,31 @@ agent_control_drop(void)
     agent_control_last = NULL;
     agent_control_waiting = 0;
 
-    /* nobody holds a copy of these any more: they are ours */
-
     for (c = agent_connection_first(); c != NULL; c = next) {
         next = c->next;
 
         if (c->state == AGENT_CONNECTION_TAKE) {
-            agent_connection_begin(c);
+            agent_control_begin(c);
             next = agent_connection_first();
         }
     }
+}
+
+
+/*
+ * TAKEN was sent, or the runner is gone: nobody else has it.  Only where a
+ * TAKEN was lost the runner has it still, for the agent after this one.
+ */
+
+static void
+agent_control_begin(agent_connection_t *c)
+{
+    if (agent_control_broken) {
+        agent_connection_close(c);
+        return;
+    }
+
+    agent_connection_begin(c);
 }
 
 
@@ -547,7 +575,10 @@ agent_control_conn(agent_received_t *r)
 
         /* taken all the same, or the runner would keep it for ever */
 
-        agent_connection_refuse(r->fds[0]);
+        if (!agent_control_broken) {
+            agent_connection_refuse(r->fds[0]);
+        }
+
         agent_control_close(r);
         agent_queue_process();
         return 0;
@@ -555,10 +586,8 @@ agent_control_conn(agent_received_t *r)
 
     r->count = 0;
 
-    /* sent, or there is no runner any more and nobody else has it */
-
     if (rc != SANDBOX_AGAIN) {
-        agent_connection_begin(c);
+        agent_control_begin(c);
     }
 
     return 0;
@@ -653,7 +682,8 @@ agent_control_start(sandbox_writer_t *w, uint8_t *data, uint8_t type,
 
 /*
  * SANDBOX_AGAIN: it waits for room.  SANDBOX_BAD: there is no runner; the
- * descriptors are closed.
+ * descriptors are closed.  A message that is lost ends the channel, so that
+ * no run slot and no connection is forgotten: the next one begins with READY.
  */
 
 static int
@@ -665,7 +695,7 @@ agent_control_send(const uint8_t *data, size_t size, int fd, int memfd)
     fds[0] = fd;
     fds[1] = memfd;
 
-    if (agent_control.fd == -1) {
+    if (agent_control.fd == -1 || agent_control_broken) {
         goto failed;
     }
 
@@ -680,13 +710,17 @@ agent_control_send(const uint8_t *data, size_t size, int fd, int memfd)
         }
     }
 
-    if (agent_control_waiting == AGENT_CONTROL_WAITING) {
-        agent_log("the runner does not read; its messages are dropped");
-        goto failed;
+    message = NULL;
+
+    if (agent_control_waiting < AGENT_CONTROL_WAITING) {
+        message = malloc(sizeof(agent_message_t));
     }
 
-    message = malloc(sizeof(agent_message_t));
     if (message == NULL) {
+        agent_log("%u messages wait for the runner and there is no room for "
+                  "another: the channel is given up", agent_control_waiting);
+        agent_control_broken = 1;
+        agent_control_end();
         goto failed;
     }
 
@@ -754,8 +788,27 @@ agent_control_write(const uint8_t *data, size_t size, const int *fds)
     }
 
     if (sendmsg(agent_control.fd, &m, MSG_DONTWAIT|MSG_NOSIGNAL) == -1) {
-        return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS
-               ? SANDBOX_AGAIN : SANDBOX_BAD;
+        switch (errno) {
+
+        case EAGAIN:
+        case EINTR:
+        case ENOBUFS:
+        case ENOMEM:
+        case ETOOMANYREFS:
+            return SANDBOX_AGAIN;
+
+        case EPIPE:
+        case ECONNRESET:
+        case ENOTCONN:
+            return SANDBOX_BAD;
+        }
+
+        agent_log("a message for the runner could not be sent: error %d",
+                  errno);
+        agent_control_broken = 1;
+        agent_control_end();
+
+        return SANDBOX_BAD;
     }
 
     if (fds[0] != -1) {
@@ -808,6 +861,7 @@ agent_control_flush(void)
 
     if (agent_control.fd != -1) {
         agent_watch_set(&agent_control, EPOLLIN);
+        agent_control_state();
     }
 }
 
@@ -826,6 +880,10 @@ agent_control_state_send(void)
     sandbox_writer_t  w;
 
     agent_timer_clear(&agent_control_timer);
+
+    if (agent_control_first != NULL) {
+        return;
+    }
 
     agent_control_told[0] = agent.running != NULL;
     agent_control_told[1] = agent.queued;

@@ -153,14 +153,16 @@ agent_queue_ended(void)
     agent.running = NULL;
     agent.commands++;
 
+    /* what is left running is known before the slot no longer says "busy" */
+
+    agent_control_state();
+
     /* the next one asks again, so that slots go round over all sandboxes */
 
     if (!agent.tcp && agent.slots) {
         agent.slots--;
         agent_control_done(1);
     }
-
-    agent_control_state();
 }
 
 

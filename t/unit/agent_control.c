@@ -20,10 +20,13 @@
 static void replaced(void);
 static void refused(void);
 static void killed(void);
+static void states(void);
+static void deaf(void);
 static void begin(void);
 static void turn(void);
 static void nothing(agent_timer_t *timer);
 static int receive(void);
+static uint64_t number(uint16_t tag);
 static int hand_over(uint32_t serial);
 
 
@@ -54,6 +57,8 @@ main(void)
     replaced();
     refused();
     killed();
+    states();
+    deaf();
 
     return test_done();
 }
@@ -148,6 +153,112 @@ killed(void)
 }
 
 
+/* STATE: at once where the runner must not believe that it is idle. */
+
+static void
+states(void)
+{
+    begin();
+    agent.claimed = 1;
+    agent_control_state();
+    is_number(receive(), SANDBOX_CONTROL_READY, "READY");
+    is_number(receive(), SANDBOX_CONTROL_STATE, "STATE of an idle one");
+
+    agent.queued = 1;
+    agent_control_state();
+    is_number(receive(), 0, "one that is busy may come later");
+
+    agent.queued = 0;
+    agent.left = 1;
+    agent_control_state();
+    is_number(receive(), SANDBOX_CONTROL_STATE, "what is left comes at once");
+    is_number(number(SANDBOX_TAG_BACKGROUND), 1, "with its number");
+
+    agent.left = 2;
+    agent_control_state();
+    is_number(receive(), 0, "more of it is no news");
+
+    agent.left = 0;
+    agent_control_state();
+    is_number(receive(), SANDBOX_CONTROL_STATE, "that it is idle is");
+    is_number(number(SANDBOX_TAG_BACKGROUND), 0, "with its number");
+
+    agent.claimed = 0;
+}
+
+
+/* A runner that does not read: bounded, and nothing is lost in silence. */
+
+static void
+deaf(void)
+{
+    int       i, type, client, done, state;
+    uint64_t  commands;
+
+    begin();
+    agent.claimed = 1;
+
+    for (i = 0; i < 3000; i++) {
+        agent.commands++;
+        agent_control_state();
+    }
+
+    turn();
+    ok(agent_control_connected(), "states alone do not fill it");
+
+    commands = 0;
+    state = 0;
+
+    for (i = 0; i < 3000; i++) {
+        type = receive();
+
+        if (type == 0) {
+            turn();
+            type = receive();
+        }
+
+        if (type != SANDBOX_CONTROL_STATE && type != SANDBOX_CONTROL_READY) {
+            break;
+        }
+
+        if (type == SANDBOX_CONTROL_STATE) {
+            commands = number(SANDBOX_TAG_COMMANDS);
+            state++;
+        }
+    }
+
+    is_number(type, 0, "only states came");
+    is_number(commands, agent.commands, "the last one is the present one");
+    ok(state < 3000, "not each of them");
+    agent.claimed = 0;
+
+    /* DONE can't be left out */
+
+    begin();
+    client = hand_over(4);
+    agent_control_done(3000);
+    turn();
+    ok(!agent_control_connected(), "it is given up when there is no room");
+    is_number(agent.connections, 0, "who was not taken is left to others");
+
+    done = 0;
+
+    while ((type = receive()) > 0) {
+        done += type == SANDBOX_CONTROL_DONE;
+    }
+
+    is_number(type, -1, "the runner sees the end");
+    ok(done > 0 && done < 3000, "after what was sent before");
+
+    agent.slots = 2;
+    begin();
+    is_number(receive(), SANDBOX_CONTROL_READY, "the next one is told");
+    is_number(number(SANDBOX_TAG_SLOTS), 2, "how many slots are held");
+    agent.slots = 0;
+    close(client);
+}
+
+
 /* A new runner connects. */
 
 static void
@@ -201,6 +312,30 @@ receive(void)
     }
 
     return message_size < SANDBOX_CONTROL_SIZE ? 0 : message[0];
+}
+
+
+/* A number of the last message; -1: it has none. */
+
+static uint64_t
+number(uint16_t tag)
+{
+    uint64_t          value;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+
+    sandbox_fields_init(&fields, message + SANDBOX_CONTROL_SIZE,
+                        message_size - SANDBOX_CONTROL_SIZE);
+
+    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+        if (field.tag == tag
+            && sandbox_field_number(&field, UINT64_MAX, &value) == SANDBOX_OK)
+        {
+            return value;
+        }
+    }
+
+    return UINT64_MAX;
 }
 
 
