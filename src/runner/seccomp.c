@@ -3,8 +3,8 @@
  *
  * What is not listed does not exist: ENOSYS, so that libraries which try a
  * newer call fall back to an older one.  What is refused although programs
- * know it says EPERM.  Only
- * calls of another ABI (int 0x80, x32) end a program, by SIGSYS.
+ * know it says EPERM.  Only calls of another ABI (int 0x80, x32) end a
+ * program, by SIGSYS.
  *
  * Knows nothing of the rest of the configuration.
  */
