@@ -39,9 +39,9 @@ def mount(source, target, kind, flags=0, data=""):
 
 def first_process(folder, port):
     """In PID 1 of the new namespaces: a root of its own, then the agent."""
-    libc.prctl(1, signal.SIGKILL, 0, 0, 0)
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
+    libc.prctl(1, signal.SIGKILL, 0, 0, 0)      # a new uid forgets it
     mount("none", folder, "tmpfs", 0, "mode=755")
     for name in ("upper", "work", "root", "upper/home", "upper/tmp"):
         os.mkdir(folder + "/" + name)
