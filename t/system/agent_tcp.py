@@ -41,7 +41,6 @@ def first_process(folder, port):
     """In PID 1 of the new namespaces: a root of its own, then the agent."""
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
-    libc.prctl(1, signal.SIGKILL, 0, 0, 0)      # a new uid forgets it
     mount("none", folder, "tmpfs", 0, "mode=755")
     for name in ("upper", "work", "root", "upper/home", "upper/tmp"):
         os.mkdir(folder + "/" + name)
@@ -129,11 +128,16 @@ def log_text():
 
 def stop():
     if "pid" in state:
+        # the agent first: its uid changes, so no parent's death ends it
+        pid = state["pid"]
         try:
-            os.kill(state["pid"], signal.SIGKILL)
-        except ProcessLookupError:
+            with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+                for child in f.read().split():
+                    os.kill(int(child), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
             pass
-        os.waitpid(state["pid"], 0)
+        os.waitpid(pid, 0)
         for line in log_text().splitlines():
             print("# log: " + line)
         os.remove(state["folder"] + ".log")
