@@ -201,12 +201,10 @@ agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome)
     agent_timer_clear(&command->cpu);
     agent_tree_kill(&command->tree);
 
-    if (command->state == AGENT_COMMAND_STARTING) {
-        agent_command_finish(command);
-        return;
-    }
+    /* never ended here: whoever calls may still be at work with it */
 
-    agent_timer_set(&command->wait, AGENT_KILL_WAIT);
+    agent_timer_set(&command->wait, command->state == AGENT_COMMAND_STARTING
+                                    ? 1 : AGENT_KILL_WAIT);
 }
 
 
@@ -607,7 +605,13 @@ agent_command_wait(agent_timer_t *timer)
         break;
 
     case AGENT_COMMAND_STARTING:
-        agent_command_spawn(command);
+        if (command->killed) {
+            agent_command_finish(command);
+
+        } else {
+            agent_command_spawn(command);
+        }
+
         break;
 
     case AGENT_COMMAND_RUNNING:
