@@ -17,6 +17,7 @@ static void runner_pool_timer(void *data);
 void
 runner_pool_init(runner_t *runner)
 {
+    runner->pool.memory = runner->options->memory;
     runner->pool.disk = runner->options->disk;
     runner->pool.timer.handler = runner_pool_timer;
     runner->pool.timer.data = runner;
@@ -50,7 +51,7 @@ runner_pool_fill(runner_t *runner)
         return;
     }
 
-    container = runner_container_new(runner, 0, pool->disk, 0);
+    container = runner_container_new(runner, pool->memory, pool->disk, 0);
 
     if (container != NULL) {
         container->pooled = 1;
@@ -61,12 +62,13 @@ runner_pool_fill(runner_t *runner)
 
 
 runner_container_t *
-runner_pool_take(runner_t *runner, uint32_t disk)
+runner_pool_take(runner_t *runner, uint32_t memory, uint32_t disk)
 {
     runner_pool_t        *pool;
     runner_container_t   *container, **p, *other;
 
     pool = &runner->pool;
+    memory = memory ? memory : runner->options->memory;
     disk = disk ? disk : runner->options->disk;
     other = NULL;
 
@@ -77,7 +79,9 @@ runner_pool_take(runner_t *runner, uint32_t disk)
             continue;
         }
 
-        if (container->slot.record.disk != disk) {
+        if (container->slot.record.disk != disk
+            || container->slot.record.memory != memory)
+        {
             other = container;
             continue;
         }
@@ -96,8 +100,9 @@ runner_pool_take(runner_t *runner, uint32_t disk)
 
     /* the pool follows what is asked for */
 
-    if (pool->disk != disk) {
+    if (pool->disk != disk || pool->memory != memory) {
         pool->disk = disk;
+        pool->memory = memory;
 
         if (other != NULL) {
             runner_container_end(other, SANDBOX_OUTCOME_LOST, 1);

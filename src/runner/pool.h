@@ -13,8 +13,12 @@ void runner_pool_init(runner_t *runner);
 /* Makes one more if some are missing; one at a time, in the background. */
 void runner_pool_fill(runner_t *runner);
 
-/* One with such a disk (MiB; 0: the default), or NULL; no more the pool's. */
-runner_container_t *runner_pool_take(runner_t *runner, uint32_t disk);
+/*
+ * One with so much memory, on which the size of its /tmp depends, and disk
+ * (MiB; 0: the default), or NULL; no more the pool's.
+ */
+runner_container_t *runner_pool_take(runner_t *runner, uint32_t memory,
+    uint32_t disk);
 
 /* One of the pool's has become ready; it died, or could not be made. */
 void runner_pool_ready(runner_container_t *container);

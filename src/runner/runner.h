@@ -158,7 +158,8 @@ typedef struct {
     unsigned              ready;
     unsigned              pending;       /* being made: 0 or 1 */
     unsigned              failures;
-    uint32_t              disk;          /* MiB that were asked for last */
+    uint32_t              memory;        /* MiB that were asked for last */
+    uint32_t              disk;
     runner_timer_t        timer;
 } runner_pool_t;
 

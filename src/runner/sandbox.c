@@ -226,14 +226,15 @@ static int
 runner_sandbox_obtain(runner_sandbox_t *sandbox)
 {
     int                  pooled;
-    uint32_t             memory, processes;
+    uint32_t             processes;
     runner_t            *runner;
     runner_record_t     *record;
     runner_container_t  *container;
 
     runner = sandbox->runner;
 
-    container = runner_pool_take(runner, sandbox->disk);
+    container = runner_pool_take(runner, sandbox->memory,
+                                 sandbox->disk);
     pooled = container != NULL;
 
     if (container == NULL) {
@@ -261,13 +262,12 @@ runner_sandbox_obtain(runner_sandbox_t *sandbox)
         return 0;
     }
 
-    memory = sandbox->memory ? sandbox->memory : runner->options->memory;
     processes = sandbox->processes ? sandbox->processes
                                    : runner->options->processes;
 
-    if ((memory != record->memory || processes != record->processes)
-        && runner_cgroup_limit(&runner->host.cgroups, record->number, memory,
-                               processes) == -1)
+    if (processes != record->processes
+        && runner_cgroup_limit(&runner->host.cgroups, record->number,
+                               record->memory, processes) == -1)
     {
         runner_log(RUNNER_LOG_ERROR, "the limits of slot %u can't be set",
                    record->number);
@@ -276,7 +276,6 @@ runner_sandbox_obtain(runner_sandbox_t *sandbox)
         return -1;
     }
 
-    record->memory = memory;
     record->processes = processes;
 
     runner_sandbox_ready(sandbox);
