@@ -142,6 +142,7 @@ struct agent_command_s {
     unsigned               killed:1;
     unsigned               signalled:1;  /* the shell died by a signal */
     unsigned               spawn_failed:1;
+    unsigned               locked:1;     /* its cwd can't be entered */
     int                    code;         /* exit status, or the signal */
     sandbox_outcome_e      outcome;      /* EXIT until known otherwise */
 
@@ -435,8 +436,11 @@ int agent_spawn_init(void);
 /* 0 and command->pid, or an errno. */
 int agent_spawn(agent_command_t *command);
 
-/* Why the last one, which has ended, came to no exec; 0: it did. */
-int agent_spawn_error(void);
+/*
+ * The errno for which the last one, which has ended, came to no exec; 0: it
+ * did.  *directory: 1 if it could not enter its working directory.
+ */
+int agent_spawn_error(int *directory);
 
 
 #endif /* AGENT_H */

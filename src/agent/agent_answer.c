@@ -212,9 +212,10 @@ agent_answer_result(uint8_t *p, size_t size, agent_command_t *command,
 
     if (command->spawn_failed) {
         sandbox_write_string(&w, SANDBOX_TAG_CODE, "spawn_failed");
-        sandbox_write_string(&w, SANDBOX_TAG_DETAIL,
-                             "The shell could not be started: too many "
-                             "processes, or no memory.");
+        sandbox_write_string(&w, SANDBOX_TAG_DETAIL, command->locked
+                             ? "The working directory can't be entered."
+                             : "The shell could not be started: too many "
+                               "processes, or no memory.");
     }
 
     length = w.pos - w.start;

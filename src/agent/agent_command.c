@@ -35,7 +35,8 @@ static int agent_command_prepare(agent_command_t *command);
 static int agent_command_pipe(int *ours, int *theirs, int out);
 static void agent_command_head(agent_command_t *command);
 static void agent_command_spawn(agent_command_t *command);
-static void agent_command_not_started(agent_command_t *command, int error);
+static void agent_command_not_started(agent_command_t *command, int error,
+    int directory);
 static void agent_command_input(agent_watch_t *watch, uint32_t events);
 static void agent_command_output(agent_watch_t *watch, uint32_t events);
 static void agent_command_drain(agent_command_t *command, unsigned stream,
@@ -417,7 +418,7 @@ agent_command_spawn(agent_command_t *command)
     command->directory = -1;
 
     if (error) {
-        agent_command_not_started(command, error);
+        agent_command_not_started(command, error, 0);
         agent_command_finish(command);
         return;
     }
@@ -436,14 +437,35 @@ agent_command_spawn(agent_command_t *command)
 }
 
 
-/* After HEAD there is no ERROR: it is a result with what a shell would say. */
+/*
+ * After HEAD there is no ERROR: it is a result, and its stderr says what a
+ * shell would say.
+ */
 
 static void
-agent_command_not_started(agent_command_t *command, int error)
+agent_command_not_started(agent_command_t *command, int error, int directory)
 {
-    agent_log("a command could not be started: error %d%s", error,
-              error == EAGAIN ? ", too many processes" : "");
+    int          n;
+    char         text[AGENT_MAX_PATH + 128];
+    const char  *reason;
+
+    reason = error == EAGAIN ? "too many processes" : strerror(error);
+
+    if (directory) {
+        n = snprintf(text, sizeof(text), "sandbox: %s: %s\n", command->cwd,
+                     reason);
+
+    } else {
+        n = snprintf(text, sizeof(text), "sandbox: the shell can't be "
+                     "started: %s\n", reason);
+    }
+
+    agent_output_add(&command->output[1], (uint8_t *) text, n);
+
+    agent_log("a command could not be started: error %d, %s", error, reason);
+
     command->spawn_failed = 1;
+    command->locked = directory;
     command->signalled = 0;
     command->code = 126;
 }
@@ -652,6 +674,9 @@ agent_command_wait(agent_timer_t *timer)
 static void
 agent_command_exited(agent_command_t *command, int status, uint64_t cpu)
 {
+    int  error, directory;
+
+    error = agent_spawn_error(&directory);
     command->pid = 0;
     command->ended = agent_now_us();
 
@@ -659,8 +684,8 @@ agent_command_exited(agent_command_t *command, int status, uint64_t cpu)
     command->code = command->signalled ? WTERMSIG(status)
                                        : WEXITSTATUS(status);
 
-    if (agent_spawn_error()) {
-        agent_command_not_started(command, agent_spawn_error());
+    if (error) {
+        agent_command_not_started(command, error, directory);
     }
 
     /*

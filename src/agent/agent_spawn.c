@@ -58,14 +58,18 @@ static const char  agent_spawn_script[] = "eval \"set --; $1$2$3$4$5\"";
 
 /* shared with the child until its exec: what went wrong there */
 
-static volatile int  *agent_spawn_shared;
+static volatile struct {
+    int                 error;
+    int                 directory;       /* it was fchdir() */
+} *agent_spawn_shared;
 
 
 int
 agent_spawn_init(void)
 {
-    agent_spawn_shared = mmap(NULL, sizeof(int), PROT_READ|PROT_WRITE,
-                              MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+    agent_spawn_shared = mmap(NULL, sizeof(*agent_spawn_shared),
+                              PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
+                              -1, 0);
 
     return agent_spawn_shared == MAP_FAILED ? -1 : 0;
 }
@@ -125,7 +129,8 @@ agent_spawn(agent_command_t *command)
         args.cgroup = command->tree.directory;
     }
 
-    *agent_spawn_shared = 0;
+    agent_spawn_shared->error = 0;
+    agent_spawn_shared->directory = 0;
 
     pid = syscall(SYS_clone3, &args, sizeof(args));
     error = errno;
@@ -149,9 +154,11 @@ agent_spawn(agent_command_t *command)
 
 
 int
-agent_spawn_error(void)
+agent_spawn_error(int *directory)
 {
-    return *agent_spawn_shared;
+    *directory = agent_spawn_shared->directory;
+
+    return agent_spawn_shared->error;
 }
 
 
@@ -241,15 +248,21 @@ agent_spawn_child(agent_child_t *child)
 
     if (syscall(SYS_setgroups, 0, NULL) == 0
         && syscall(SYS_setresgid, AGENT_GID, AGENT_GID, AGENT_GID) == 0
-        && syscall(SYS_setresuid, AGENT_UID, AGENT_UID, AGENT_UID) == 0
-        && syscall(SYS_fchdir, child->directory) == 0
-        && syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL,
-                   sizeof(none)) == 0)
+        && syscall(SYS_setresuid, AGENT_UID, AGENT_UID, AGENT_UID) == 0)
     {
-        syscall(SYS_execve, "/bin/bash", child->argv, child->environment);
+        if (syscall(SYS_fchdir, child->directory) == -1) {
+            agent_spawn_shared->directory = 1;
+
+        } else if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL,
+                           sizeof(none))
+                   == 0)
+        {
+            syscall(SYS_execve, "/bin/bash", child->argv,
+                    child->environment);
+        }
     }
 
-    *agent_spawn_shared = errno;
+    agent_spawn_shared->error = errno;
 
     for ( ;; ) {
         syscall(SYS_exit_group, 127);
