@@ -42,6 +42,8 @@ static void runner_conn_check(runner_conn_t *conn, const uint8_t *p);
 static int runner_conn_peer(runner_conn_t *conn);
 static void runner_conn_unauthorized(runner_conn_t *conn, const char *why);
 static void runner_conn_waited(runner_conn_t *conn);
+static void runner_conn_ping(runner_conn_t *conn, int now);
+static void runner_conn_hung_up(runner_conn_t *conn);
 static void runner_conn_linger(runner_conn_t *conn);
 
 
@@ -318,9 +320,13 @@ runner_conn_returned(runner_t *runner, int fd, int memfd)
         || sandbox_preamble_read(p, &conn->preamble) != SANDBOX_OK
         || conn->preamble.operation < SANDBOX_OPERATION_COMMAND)
     {
+        explicit_bzero(p, sizeof(p));
         runner_conn_close(conn);
         return NULL;
     }
+
+    explicit_bzero(p, sizeof(p));
+    explicit_bzero(conn->preamble.key, sizeof(conn->preamble.key));
 
     return conn;
 }
@@ -370,7 +376,7 @@ runner_conn_event(runner_event_t *event, uint32_t events)
 
     case RUNNER_CONN_WAITING:
         if (events & (EPOLLRDHUP|EPOLLHUP|EPOLLERR)) {
-            runner_conn_close(conn);
+            runner_conn_hung_up(conn);
         }
 
         return;
@@ -584,46 +590,85 @@ runner_conn_wait(runner_conn_t *conn, runner_queue_t *queue,
 void
 runner_conn_wait_again(runner_conn_t *conn, runner_sandbox_t *sandbox)
 {
+    int             sent;
     runner_loop_t  *loop;
 
     loop = &conn->runner->loop;
+    sent = conn->state == RUNNER_CONN_SENT;
 
     conn->state = RUNNER_CONN_WAITING;
     conn->sandbox = sandbox;
-    conn->deadline = loop->now + RUNNER_CREATE_WAIT;
 
-    if (runner_conn_watch(conn) == -1
-        || runner_timer_start(loop, &conn->timer, SANDBOX_WIRE_PING_INTERVAL)
-           == -1)
-    {
-        runner_conn_refuse(conn, "at_capacity", "the runner has no memory", 5);
+    if (conn->deadline == 0) {
+        conn->deadline = loop->now + RUNNER_CREATE_WAIT;
     }
+
+    if (runner_conn_watch(conn) == -1) {
+        runner_conn_refuse(conn, "at_capacity", "the runner has no memory", 5);
+        return;
+    }
+
+    /* while an agent had it nobody sent a PING: nginx may not wait longer */
+
+    runner_conn_ping(conn, sent);
 }
 
 
 static void
 runner_conn_waited(runner_conn_t *conn)
 {
-    uint8_t         frame[SANDBOX_WIRE_FRAME_SIZE];
-    runner_loop_t  *loop;
-
-    loop = &conn->runner->loop;
-
-    if (conn->sandbox != NULL && loop->now >= conn->deadline) {
+    if (conn->sandbox != NULL && conn->runner->loop.now >= conn->deadline) {
         runner_conn_refuse(conn, "sandbox_failed", "the sandbox did not "
                            "become ready in time", 10);
+        return;
+    }
+
+    runner_conn_ping(conn, 1);
+}
+
+
+/* starts the timer of the next one; sends one at once with `now` */
+
+static void
+runner_conn_ping(runner_conn_t *conn, int now)
+{
+    uint8_t  frame[SANDBOX_WIRE_FRAME_SIZE];
+
+    if (runner_timer_start(&conn->runner->loop, &conn->timer,
+                           SANDBOX_WIRE_PING_INTERVAL) == -1)
+    {
+        runner_conn_close(conn);
+        return;
+    }
+
+    if (!now || conn->event.handler == NULL) {
         return;
     }
 
     sandbox_frame_write(frame, SANDBOX_FRAME_PING, 0);
 
     if (send(conn->event.fd, frame, sizeof(frame), MSG_DONTWAIT|MSG_NOSIGNAL)
-        != sizeof(frame)
-        || runner_timer_start(loop, &conn->timer, SANDBOX_WIRE_PING_INTERVAL)
-           == -1)
+        != sizeof(frame))
     {
-        runner_conn_close(conn);
+        runner_conn_hung_up(conn);
     }
+}
+
+
+/*
+ * A command that was accepted runs although nobody waits for it any more; its
+ * connection is a place in the line.  All others are forgotten.
+ */
+
+static void
+runner_conn_hung_up(runner_conn_t *conn)
+{
+    if (conn->memfd == -1) {
+        runner_conn_close(conn);
+        return;
+    }
+
+    runner_event_remove(&conn->runner->loop, &conn->event);
 }
 
 

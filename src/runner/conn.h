@@ -21,8 +21,8 @@ void runner_server_close(runner_t *runner);
 runner_conn_t *runner_conn_returned(runner_t *runner, int fd, int memfd);
 
 /*
- * Puts it at the end of a line: PINGs go out, a hang-up takes it away, and
- * after RUNNER_CREATE_WAIT it is refused.
+ * Puts it at the end of a line: PINGs go out, a hang-up takes it away unless
+ * an agent returned it, and after RUNNER_CREATE_WAIT it is refused.
  */
 void runner_conn_wait(runner_conn_t *conn, runner_queue_t *queue,
     runner_sandbox_t *sandbox);

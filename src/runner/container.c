@@ -32,8 +32,10 @@ static runner_container_t *runner_container_alloc(runner_t *runner);
 static void runner_container_create_job(runner_job_t *job);
 static void runner_container_start_job(runner_job_t *job);
 static void runner_container_started(runner_job_t *job);
-static int runner_container_open(runner_container_t *container);
+static int runner_container_open(runner_container_t *container,
+    uint64_t wait);
 static void runner_container_death(runner_event_t *event, uint32_t events);
+static void runner_container_overdue(runner_container_t *container);
 static void runner_container_timer(void *data);
 static void runner_container_release(runner_container_t *container);
 static void runner_container_clean_job(runner_job_t *job);
@@ -165,18 +167,20 @@ runner_container_started(runner_job_t *job)
     created = job->run == runner_container_create_job;
 
     if (job->rc == 0) {
-        if (!container->end && runner_container_open(container) == 0) {
-            container->state = RUNNER_CONTAINER_OPENING;
+        if (container->end) {
+            runner_container_clean(container);
             return;
         }
 
-        if (!container->end) {
-            runner_error(&job->err, "internal", errno, "can't watch a "
-                         "container");
-            job->rc = -1;
+        /* from here on what goes wrong counts as a failure of its sandbox */
+
+        container->state = RUNNER_CONTAINER_OPENING;
+
+        if (runner_container_open(container, RUNNER_READY_WAIT) == -1) {
+            runner_container_kill(container, "no memory or watches for it; "
+                                  "see fs.epoll.max_user_watches");
         }
 
-        runner_container_clean(container);
         return;
     }
 
@@ -216,10 +220,10 @@ runner_container_started(runner_job_t *job)
 }
 
 
-/* pidfd and control socket are there; READY comes next */
+/* pidfd and control socket are there; READY comes next, within `wait` ms */
 
 static int
-runner_container_open(runner_container_t *container)
+runner_container_open(runner_container_t *container, uint64_t wait)
 {
     runner_loop_t  *loop;
 
@@ -246,7 +250,7 @@ runner_container_open(runner_container_t *container)
         return -1;
     }
 
-    return runner_timer_start(loop, &container->timer, RUNNER_READY_WAIT);
+    return runner_timer_start(loop, &container->timer, wait);
 }
 
 
@@ -254,7 +258,7 @@ int
 runner_container_adopt(runner_container_t *container)
 {
     if (runner_slot_adopt(&container->runner->host, &container->slot) == -1
-        || runner_container_open(container) == -1)
+        || runner_container_open(container, RUNNER_ADOPT_WAIT) == -1)
     {
         return -1;
     }
@@ -335,6 +339,53 @@ runner_container_kill(runner_container_t *container, const char *why)
 
 
 void
+runner_container_watch(runner_container_t *container, int taken)
+{
+    runner_loop_t  *loop;
+
+    loop = &container->runner->loop;
+
+    /* the timer is for other things in all other states */
+
+    if (container->state != RUNNER_CONTAINER_READY
+        || container->control.handler == NULL)
+    {
+        return;
+    }
+
+    if (container->sent.first == NULL) {
+        runner_timer_stop(loop, &container->timer);
+        return;
+    }
+
+    if (taken || container->timer.index == 0) {
+        container->overdue = 0;
+        (void) runner_timer_start(loop, &container->timer, RUNNER_TAKE_WAIT);
+    }
+}
+
+
+/*
+ * Not at the first time: if it was us who did not run for a while, its TAKEN
+ * may be there and not be read.
+ */
+
+static void
+runner_container_overdue(runner_container_t *container)
+{
+    if (!container->overdue
+        && runner_timer_start(&container->runner->loop, &container->timer,
+                              RUNNER_TAKE_WAIT) == 0)
+    {
+        container->overdue = 1;
+        return;
+    }
+
+    runner_container_kill(container, "its agent takes no connections");
+}
+
+
+void
 runner_container_broken(runner_container_t *container)
 {
     runner_event_remove(&container->runner->loop, &container->control);
@@ -372,6 +423,11 @@ runner_container_timer(void *data)
         return;
 
     case RUNNER_CONTAINER_READY:
+        if (container->control.handler != NULL) {
+            runner_container_overdue(container);
+            return;
+        }
+
         runner_container_kill(container, "its agent closed the control "
                               "channel and lives on");
         return;
@@ -427,6 +483,7 @@ runner_container_release(runner_container_t *container)
     container->stop = 0;
     container->claimed = 0;
     container->proven = 0;
+    container->overdue = 0;
 }
 
 

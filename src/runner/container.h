@@ -40,6 +40,13 @@ void runner_container_clean(runner_container_t *container);
 /* The agent misbehaves or is of no use: ends it at once. */
 void runner_container_kill(runner_container_t *container, const char *why);
 
+/*
+ * A connection was handed over; or, with `taken`, one was taken.  An agent that
+ * takes none for 2 * RUNNER_TAKE_WAIT while some are there is killed, and they
+ * go to its successor.
+ */
+void runner_container_watch(runner_container_t *container, int taken);
+
 /* The control channel has ended; the agent should, too. */
 void runner_container_broken(runner_container_t *container);
 

@@ -206,7 +206,7 @@ runner_control_ready(runner_container_t *container, runner_message_t *message)
     if (runner_message_report(message, &report) == -1
         || report.version_min > report.version_max
         || report.version_min > SANDBOX_WIRE_VERSION
-        || report.slots > RUNNER_MAX_SENT)
+        || report.slots > (report.instance ? RUNNER_MAX_HELD : 0))
     {
         return -1;
     }
@@ -253,7 +253,13 @@ runner_control_taken(runner_container_t *container, uint32_t serial)
     for (conn = container->sent.first; conn != NULL; conn = conn->link.next) {
         if (conn->serial == serial) {
             container->proven = 1;
+
+            if (container->sandbox != NULL) {
+                runner_session_taken(container->sandbox, conn);
+            }
+
             runner_conn_close(conn);
+            runner_container_watch(container, 1);
 
             /* there is room for one more that is not taken */
 
@@ -328,6 +334,9 @@ runner_control_claim(runner_container_t *container)
     sandbox_write_number(&w, SANDBOX_TAG_INSTANCE, sandbox->instance);
     sandbox_write_string(&w, SANDBOX_TAG_SANDBOX_ID, sandbox->id);
     sandbox_write_number(&w, SANDBOX_TAG_CREATED, sandbox->created);
+    sandbox_write_number(&w, SANDBOX_TAG_MEMORY_BYTES,
+                         (uint64_t) container->slot.record.memory
+                         * 1024 * 1024);
 
     container->claimed = 1;
 
@@ -383,10 +392,11 @@ runner_control_conn(runner_container_t *container, runner_conn_t *conn)
     if (conn->preamble.operation == SANDBOX_OPERATION_COMMAND
         && !(flags & SANDBOX_CONN_GRANTED))
     {
-        container->sandbox->ungranted++;
+        runner_session_sent(container->sandbox, conn);
     }
 
     runner_conn_sent(conn, &container->sent);
+    runner_container_watch(container, 0);
 
     return RUNNER_CONTROL_OK;
 }

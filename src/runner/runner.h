@@ -25,14 +25,18 @@
 #define RUNNER_BUCKETS         1024              /* of sessions */
 #define RUNNER_MAX_WAITING     128               /* connections a sandbox */
 #define RUNNER_MAX_SENT        256               /* handed over, not taken */
+#define RUNNER_MAX_HELD        2                 /* run slots: one that is in
+                                                    use, one on its way */
 #define RUNNER_MAX_HEAD        4096              /* of the runner's own */
 #define RUNNER_FAILURES        3                 /* in ... */
 #define RUNNER_FAILURES_MS     10000
 
 #define RUNNER_CREATE_WAIT     30000             /* ms */
 #define RUNNER_READY_WAIT      5000
+#define RUNNER_ADOPT_WAIT      30000             /* a host that just boots */
 #define RUNNER_STOP_WAIT       3000
 #define RUNNER_DEATH_WAIT      1000              /* after the channel broke */
+#define RUNNER_TAKE_WAIT       5000              /* twice, without a TAKEN */
 #define RUNNER_SYNC_INTERVAL   30000
 
 
@@ -63,8 +67,9 @@ struct runner_conn_s {
     int                   watched;
     int                   memfd;         /* a returned request, or -1 */
     int                   fresh;         /* the instance was made for it */
+    int                   ungranted;     /* sent without a run slot */
     uint32_t              serial;
-    uint64_t              deadline;      /* ms, of waiting */
+    uint64_t              deadline;      /* ms, of all its waiting */
     size_t                lingered;      /* bytes read away */
     unsigned              before;        /* DELETE: the state it found */
 
@@ -107,6 +112,7 @@ struct runner_container_s {
     int                       grant;     /* to be sent when there is room */
     int                       stop;      /* likewise; outcome + 1 */
     int                       out;       /* waits for room in the socket */
+    int                       overdue;   /* takes nothing, was seen once */
     unsigned                  attempts;  /* to clean up */
 
     uint32_t                  serial;
@@ -145,7 +151,10 @@ struct runner_sandbox_s {
     runner_queue_t        resets;        /* RESET, answered when ready */
 
     runner_report_t       report;        /* the agent's last STATE */
-    unsigned              ungranted;     /* commands sent since */
+    unsigned              ungranted;     /* commands sent without a slot */
+    unsigned              taken[2];      /* of them, in this second and the
+                                            last one; not in a report yet */
+    uint64_t              taken_until;   /* ms, it reads their requests */
     unsigned              load;          /* counted in runner->queued */
 
     uint64_t              failures[RUNNER_FAILURES];

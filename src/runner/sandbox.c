@@ -27,6 +27,7 @@
 
 
 static runner_sandbox_t *runner_sandbox_create(runner_conn_t *conn);
+static const char *runner_sandbox_admit(runner_sandbox_t *sandbox);
 static void runner_sandbox_instance(runner_sandbox_t *sandbox);
 static void runner_sandbox_caps(runner_sandbox_t *sandbox,
     const sandbox_preamble_t *preamble);
@@ -111,16 +112,11 @@ runner_sandbox_route(runner_conn_t *conn)
         return;
     }
 
-    if (!sandbox->live) {
-        code = runner_session_admit(runner, sandbox->tenant);
+    code = runner_sandbox_admit(sandbox);
 
-        if (code != NULL) {
-            runner_conn_refuse(conn, code, "too many sandboxes are in use",
-                               10);
-            return;
-        }
-
-        runner_session_live(sandbox, 1);
+    if (code != NULL) {
+        runner_conn_refuse(conn, code, "too many sandboxes are in use", 10);
+        return;
     }
 
     runner_session_touch(sandbox);
@@ -165,7 +161,7 @@ runner_sandbox_create(runner_conn_t *conn)
         return NULL;
     }
 
-    code = runner_session_admit(runner, sandbox->tenant);
+    code = runner_sandbox_admit(sandbox);
 
     if (code != NULL) {
         runner_session_remove(sandbox);
@@ -173,7 +169,6 @@ runner_sandbox_create(runner_conn_t *conn)
         return NULL;
     }
 
-    runner_session_live(sandbox, 1);
     runner_sandbox_caps(sandbox, &conn->preamble);
     runner_sandbox_instance(sandbox);
 
@@ -182,6 +177,27 @@ runner_sandbox_create(runner_conn_t *conn)
     }
 
     return sandbox;
+}
+
+
+/* counts it as live if there may be one more; or the code of the refusal */
+
+static const char *
+runner_sandbox_admit(runner_sandbox_t *sandbox)
+{
+    const char  *code;
+
+    if (sandbox->live) {
+        return NULL;
+    }
+
+    code = runner_session_admit(sandbox->runner, sandbox->tenant);
+
+    if (code == NULL) {
+        runner_session_live(sandbox, 1);
+    }
+
+    return code;
 }
 
 
@@ -452,11 +468,7 @@ runner_sandbox_report(runner_sandbox_t *sandbox,
 
     /* what was sent and not taken is not in its numbers yet */
 
-    if (sandbox->ungranted > sandbox->container->sent.n) {
-        sandbox->ungranted = sandbox->container->sent.n;
-    }
-
-    runner_session_load(sandbox);
+    runner_session_settled(sandbox);
     runner_session_touch(sandbox);
     sandbox->dirty = 1;
     sandbox->container->slot.record.used_ms = runner_wall_ms();
@@ -472,7 +484,7 @@ runner_sandbox_lost(runner_sandbox_t *sandbox, int failed)
 
     container->slot.record.commands += sandbox->report.commands;
     memset(&sandbox->report, 0, sizeof(sandbox->report));
-    sandbox->ungranted = 0;
+    runner_session_sent_none(sandbox);
 
     runner_sandbox_wait_again(sandbox, &container->sent);
     runner_queue_move_before(&sandbox->waiting, &sandbox->returned);
@@ -503,14 +515,18 @@ runner_sandbox_wait_again(runner_sandbox_t *sandbox, runner_queue_t *queue)
 void
 runner_sandbox_stopped(runner_sandbox_t *sandbox)
 {
-    runner_t  *runner;
+    const char  *code;
 
-    runner = sandbox->runner;
+    if (sandbox->waiting.n && sandbox->runner->mode == RUNNER_RUNNING) {
+        code = runner_sandbox_admit(sandbox);
 
-    if (sandbox->waiting.n && runner->mode == RUNNER_RUNNING) {
-        runner_session_live(sandbox, 1);
-        runner_container_start(sandbox->container);
-        return;
+        if (code == NULL) {
+            runner_container_start(sandbox->container);
+            return;
+        }
+
+        runner_sandbox_refuse(sandbox, code, "too many sandboxes are in use",
+                              10);
     }
 
     runner_session_live(sandbox, 0);
@@ -634,13 +650,12 @@ runner_sandbox_detach(runner_sandbox_t *sandbox)
 
     runner_grants_leave(&sandbox->runner->grants, &container->waiter);
 
+    memset(&sandbox->report, 0, sizeof(sandbox->report));
+    runner_session_sent_none(sandbox);
+
     container->sandbox = NULL;
     container->destroy = 1;
     sandbox->container = NULL;
-
-    memset(&sandbox->report, 0, sizeof(sandbox->report));
-    sandbox->ungranted = 0;
-    runner_session_load(sandbox);
 
     /* while a job has it, the job that destroys it writes the tombstone */
 
@@ -680,6 +695,7 @@ runner_sandbox_delete(runner_sandbox_t *sandbox)
 void
 runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
 {
+    const char          *code;
     runner_container_t  *container;
 
     if (sandbox == NULL) {
@@ -696,12 +712,19 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
         }
 
     } else {
+        code = runner_sandbox_admit(sandbox);
+
+        if (code != NULL) {
+            runner_conn_refuse(conn, code, "too many sandboxes are in use",
+                               10);
+            return;
+        }
+
         container = runner_sandbox_detach(sandbox);
         runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
 
         sandbox->failed_until = 0;
         runner_sandbox_caps(sandbox, &conn->preamble);
-        runner_session_live(sandbox, 1);
         runner_sandbox_instance(sandbox);
     }
 
@@ -716,6 +739,7 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
 void
 runner_sandbox_replace(runner_sandbox_t *sandbox)
 {
+    runner_conn_t       *conn;
     runner_container_t  *container;
 
     container = runner_sandbox_detach(sandbox);
@@ -724,8 +748,12 @@ runner_sandbox_replace(runner_sandbox_t *sandbox)
     runner_queue_move_before(&sandbox->waiting, &sandbox->returned);
     runner_session_load(sandbox);
 
-    if (sandbox->waiting.first != NULL) {
-        sandbox->waiting.first->fresh = 1;
+    /* it may have been refused or lost; then this is for nobody's command */
+
+    conn = sandbox->waiting.first;
+
+    if (conn != NULL && (conn->preamble.flags & SANDBOX_FLAG_FRESH)) {
+        conn->fresh = 1;
     }
 
     runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);

@@ -190,6 +190,7 @@ runner_session_busy(const runner_sandbox_t *sandbox)
 {
     return sandbox->report.running || sandbox->report.queued
            || sandbox->report.background || sandbox->ungranted
+           || sandbox->taken_until > sandbox->runner->loop.now
            || sandbox->waiting.n || sandbox->returned.n || sandbox->resets.n
            || sandbox->container->sent.n || sandbox->container->held
            || sandbox->container->state != RUNNER_CONTAINER_READY;
@@ -286,10 +287,83 @@ runner_session_load(runner_sandbox_t *sandbox)
 {
     unsigned  load;
 
-    load = sandbox->report.queued + sandbox->ungranted + sandbox->waiting.n;
+    load = sandbox->report.queued + sandbox->ungranted + sandbox->taken[0]
+           + sandbox->taken[1] + sandbox->waiting.n;
 
     sandbox->runner->queued += load - sandbox->load;
     sandbox->load = load;
+}
+
+
+void
+runner_session_sent(runner_sandbox_t *sandbox, runner_conn_t *conn)
+{
+    conn->ungranted = 1;
+    sandbox->ungranted++;
+}
+
+
+void
+runner_session_taken(runner_sandbox_t *sandbox, runner_conn_t *conn)
+{
+    if (!conn->ungranted) {
+        return;
+    }
+
+    conn->ungranted = 0;
+    sandbox->ungranted--;
+    sandbox->taken[0]++;
+
+    /* it is no sandbox to be stopped for others while a request comes in */
+
+    sandbox->taken_until = sandbox->runner->loop.now
+                           + SANDBOX_WIRE_REQUEST_WAIT;
+}
+
+
+void
+runner_session_settled(runner_sandbox_t *sandbox)
+{
+    sandbox->taken[0] = 0;
+    sandbox->taken[1] = 0;
+    sandbox->taken_until = 0;
+
+    runner_session_load(sandbox);
+}
+
+
+void
+runner_session_sent_none(runner_sandbox_t *sandbox)
+{
+    runner_conn_t  *conn;
+
+    for (conn = sandbox->container->sent.first;
+         conn != NULL;
+         conn = conn->link.next)
+    {
+        conn->ungranted = 0;
+    }
+
+    sandbox->ungranted = 0;
+    runner_session_settled(sandbox);
+}
+
+
+void
+runner_session_tick(runner_t *runner)
+{
+    runner_sandbox_t  *sandbox;
+
+    for (sandbox = runner->used_first;
+         sandbox != NULL;
+         sandbox = sandbox->used_next)
+    {
+        if (sandbox->taken[0] || sandbox->taken[1]) {
+            sandbox->taken[1] = sandbox->taken[0];
+            sandbox->taken[0] = 0;
+            runner_session_load(sandbox);
+        }
+    }
 }
 
 

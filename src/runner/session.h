@@ -41,6 +41,19 @@ void runner_session_idle(runner_t *runner);
 /* Counts its waiting commands anew. */
 void runner_session_load(runner_sandbox_t *sandbox);
 
+/*
+ * A command that was handed over without a run slot waits from then on: until
+ * the agent's next report, which has it, or some seconds after it was taken,
+ * since one that was refused or known already changes no report.
+ */
+void runner_session_sent(runner_sandbox_t *sandbox, runner_conn_t *conn);
+void runner_session_taken(runner_sandbox_t *sandbox, runner_conn_t *conn);
+void runner_session_settled(runner_sandbox_t *sandbox);
+void runner_session_sent_none(runner_sandbox_t *sandbox);
+
+/* Once a second: forgets what was taken long enough ago. */
+void runner_session_tick(runner_t *runner);
+
 /* 1: so many commands wait that no further one may. */
 int runner_session_full(const runner_t *runner);
 

@@ -355,6 +355,7 @@ runner_upkeep_tick(void *data)
         return;
     }
 
+    runner_session_tick(runner);
     runner_session_idle(runner);
     runner_pool_fill(runner);
 
