@@ -27,7 +27,9 @@
 
 #define AGENT_MAX_CONNECTIONS     256
 #define AGENT_MAX_BODY            SANDBOX_WIRE_MAX_BODY  /* of stdin */
-#define AGENT_MAX_REQUESTS        (160 * 1024 * 1024)  /* bytes, in all */
+#define AGENT_MIN_REQUESTS        (2 * 1024 * 1024)    /* bytes, in all */
+#define AGENT_MAX_REQUESTS        (160 * 1024 * 1024)
+#define AGENT_REQUESTS_SHARE      4      /* at most 1/4 of the memory */
 #define AGENT_MAX_LEFT            64     /* commands with leftovers */
 #define AGENT_MAX_PATH            4096
 
@@ -191,6 +193,7 @@ typedef struct {
     unsigned               left;
     uint64_t               commands;     /* ended so far */
     size_t                 request_bytes;
+    size_t                 request_limit;    /* of these */
     agent_command_t       *running;
 } agent_t;
 
@@ -199,9 +202,12 @@ extern agent_t  agent;
 
 /* agent_sandbox.c */
 
-/* 0, or -1: claimed by another session, or an id that can't be. */
+/*
+ * 0, or -1: claimed by another session, or an id that can't be.  memory:
+ * bytes of the sandbox, which the agent's own are part of; 0: not known.
+ */
 int agent_sandbox_claim(const uint8_t *session, uint64_t instance,
-    const uint8_t *id, size_t id_size, int created);
+    const uint8_t *id, size_t id_size, int created, uint64_t memory);
 
 /* NULL, or the code of the ERROR and a sentence (a constant). */
 const char *agent_sandbox_admit(const sandbox_preamble_t *preamble,

@@ -27,6 +27,7 @@ static void agent_connection_read(agent_connection_t *c);
 static int agent_connection_load(agent_connection_t *c, int memfd);
 static int agent_connection_parse(agent_connection_t *c);
 static int agent_connection_chunks(agent_connection_t *c);
+static uint64_t agent_connection_whole(const agent_connection_t *c);
 static int agent_connection_room(agent_connection_t *c);
 static int agent_connection_resize(agent_connection_t *c, size_t size);
 static void agent_connection_flush(agent_connection_t *c);
@@ -36,6 +37,8 @@ static void agent_connection_linger(agent_connection_t *c);
 static void agent_connection_drain(agent_connection_t *c);
 
 
+static const char           agent_connection_memory[] =
+    "Standard input of a command is at most a quarter of the sandbox's memory.";
 static agent_connection_t  *agent_connections;
 static uint64_t             agent_connection_sequence;
 
@@ -520,6 +523,12 @@ agent_connection_parse(agent_connection_t *c)
             goto refused;
         }
 
+        if (agent_connection_whole(c) > agent.request_limit) {
+            code = "command_too_large";
+            detail = agent_connection_memory;
+            goto refused;
+        }
+
         c->parsed = 1;
     }
 
@@ -536,6 +545,14 @@ agent_connection_parse(agent_connection_t *c)
         if (rc == SANDBOX_BAD) {
             code = "bad_request";
             detail = "The body is malformed, or over 64 MiB.";
+            goto refused;
+        }
+
+        if (rc == SANDBOX_AGAIN
+            && agent_connection_whole(c) > agent.request_limit)
+        {
+            code = "command_too_large";
+            detail = agent_connection_memory;
             goto refused;
         }
 
@@ -627,6 +644,24 @@ agent_connection_chunks(agent_connection_t *c)
 }
 
 
+/* Bytes of a whole request, as far as that is known; and a read more. */
+
+static uint64_t
+agent_connection_whole(const agent_connection_t *c)
+{
+    uint64_t  whole;
+
+    whole = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
+
+    if (c->preamble.body == SANDBOX_WIRE_BODY_CHUNKED) {
+        return whole + c->body + c->chunk + SANDBOX_WIRE_CHUNK_SIZE
+               + 64 * 1024;
+    }
+
+    return whole + c->preamble.body;
+}
+
+
 /* Makes room for the next read: what is known to come, step by step. */
 
 static int
@@ -643,14 +678,7 @@ agent_connection_room(agent_connection_t *c)
 
     size = c->in_have < AGENT_CONNECTION_START ? AGENT_CONNECTION_START
                                                : 2 * c->in_have;
-    whole = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
-
-    if (c->preamble.body == SANDBOX_WIRE_BODY_CHUNKED) {
-        whole += c->body + c->chunk + SANDBOX_WIRE_CHUNK_SIZE + 64 * 1024;
-
-    } else {
-        whole += c->preamble.body;
-    }
+    whole = agent_connection_whole(c);
 
     if (size > whole) {
         size = whole;
@@ -669,7 +697,7 @@ agent_connection_resize(agent_connection_t *c, size_t size)
         return 0;
     }
 
-    if (agent.request_bytes + size - c->in_size > AGENT_MAX_REQUESTS) {
+    if (agent.request_bytes + size - c->in_size > agent.request_limit) {
         return -1;
     }
 

@@ -484,12 +484,13 @@ static int
 agent_control_claim(agent_received_t *r)
 {
     int               rc;
-    uint64_t          instance, created;
+    uint64_t          instance, created, memory;
     sandbox_field_t   field, session, id;
     sandbox_fields_t  fields;
 
     instance = 0;
     created = 0;
+    memory = 0;
     memset(&session, 0, sizeof(session));
     memset(&id, 0, sizeof(id));
 
@@ -522,6 +523,15 @@ agent_control_claim(agent_received_t *r)
             }
 
             break;
+
+        case SANDBOX_TAG_MEMORY_BYTES:
+            if (sandbox_field_number(&field, UINT64_MAX, &memory)
+                != SANDBOX_OK)
+            {
+                return -1;
+            }
+
+            break;
         }
     }
 
@@ -532,7 +542,7 @@ agent_control_claim(agent_received_t *r)
     }
 
     return agent_sandbox_claim(session.data, instance, id.data, id.length,
-                               (int) created);
+                               (int) created, memory);
 }
 
 

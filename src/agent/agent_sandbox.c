@@ -12,13 +12,15 @@
 static int agent_sandbox_claim_self(const uint8_t *session);
 
 
-agent_t  agent;
+agent_t  agent = { .request_limit = AGENT_MAX_REQUESTS };
 
 
 int
 agent_sandbox_claim(const uint8_t *session, uint64_t instance,
-    const uint8_t *id, size_t id_size, int created)
+    const uint8_t *id, size_t id_size, int created, uint64_t memory)
 {
+    uint64_t  limit;
+
     if (agent.claimed) {
 
         /* a runner that adopts us may say again what holds already */
@@ -40,6 +42,16 @@ agent_sandbox_claim(const uint8_t *session, uint64_t instance,
     agent.instance = instance;
     agent.created = created;
     agent.claimed = 1;
+
+    if (memory) {
+
+        /* requests lie in the sandbox's own memory, with what they start */
+
+        limit = memory / AGENT_REQUESTS_SHARE;
+        agent.request_limit = limit < AGENT_MIN_REQUESTS ? AGENT_MIN_REQUESTS
+                              : limit > AGENT_MAX_REQUESTS ? AGENT_MAX_REQUESTS
+                              : (size_t) limit;
+    }
 
     return 0;
 }
@@ -113,5 +125,5 @@ agent_sandbox_claim_self(const uint8_t *session)
         id[5 + 2 * i] = hex[random[i] & 15];
     }
 
-    return agent_sandbox_claim(session, 1, id, sizeof(id), 1);
+    return agent_sandbox_claim(session, 1, id, sizeof(id), 1, 0);
 }

@@ -24,7 +24,8 @@
 
 enum {
     /* runner to agent */
-    SANDBOX_CONTROL_CLAIM = 1,   /* SESSION, INSTANCE, SANDBOX_ID, CREATED */
+    SANDBOX_CONTROL_CLAIM = 1,   /* SESSION, INSTANCE, SANDBOX_ID, CREATED,
+                                    MEMORY_BYTES (the cap) */
     SANDBOX_CONTROL_CONN,        /* 1 descriptor, or 2 with ..._RETURNED */
     SANDBOX_CONTROL_GRANT,       /* one run slot */
     SANDBOX_CONTROL_STOP,        /* OUTCOME for what runs and waits */

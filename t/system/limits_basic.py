@@ -193,6 +193,27 @@ def memory_oom():
     run("pkill -f '[w]hile :'; true")
 
 
+@test("limits/memory-stdin", seconds=120)
+def memory_stdin():
+    """Standard input lies in the sandbox's memory: a 413, not its end."""
+    g.reload(location="sandbox_memory 64m; sandbox_file_size 64m;")
+    try:
+        agent = g.agent("stdin")
+        for size, status in ((8 << 20, 200), (40 << 20, 413), (12 << 20, 200),
+                             (60 << 20, 413)):
+            r = g.command("stdin", "wc -c", stdin="x" * size)
+            same(r.status, status, size)
+            if status == 413:
+                same(r.json["code"], "command_too_large")
+            else:
+                same(r.json["stdout"], "%d\n" % size)
+            check(alive(agent), "the agent was killed by", size)
+    finally:
+        g.reload(location="sandbox_memory 256m; sandbox_processes 128;"
+                 "sandbox_disk 128m; sandbox_open_files 256; "
+                 "sandbox_cpu_time 4s;")
+
+
 @test("limits/memory-tmpfs-swap")
 def memory_tmpfs():
     r = run("head -c 400M /dev/zero > /dev/shm/x; echo code $?; "

@@ -22,12 +22,14 @@ static void refused(void);
 static void killed(void);
 static void states(void);
 static void deaf(void);
+static void memory(void);
 static void begin(void);
 static void turn(void);
 static void nothing(agent_timer_t *timer);
 static int receive(void);
 static uint64_t number(uint16_t tag);
 static int hand_over(uint32_t serial);
+static const char *refusal(int client);
 
 
 static int                 listener;
@@ -36,6 +38,7 @@ static struct sockaddr_un  address;
 static socklen_t           address_size;
 static uint8_t             message[SANDBOX_CONTROL_MAX];
 static ssize_t             message_size;
+static char                code[64];
 static agent_timer_t       clock_timer;
 
 
@@ -59,6 +62,7 @@ main(void)
     killed();
     states();
     deaf();
+    memory();
 
     return test_done();
 }
@@ -259,6 +263,75 @@ deaf(void)
 }
 
 
+/* A request that would fill the sandbox's memory is refused, not begun. */
+
+static void
+memory(void)
+{
+    int                 i, client;
+    uint8_t             data[SANDBOX_WIRE_MAX_CHUNK];
+    sandbox_writer_t    w;
+    sandbox_preamble_t  preamble;
+
+    memset(data, 0, SANDBOX_CONTROL_SIZE);
+    data[0] = SANDBOX_CONTROL_CLAIM;
+    sandbox_writer_init(&w, data + SANDBOX_CONTROL_SIZE, 256);
+    sandbox_write_bytes(&w, SANDBOX_TAG_SESSION, data + 128,
+                        SANDBOX_WIRE_SESSION_SIZE);
+    sandbox_write_number(&w, SANDBOX_TAG_INSTANCE, 1);
+    sandbox_write_string(&w, SANDBOX_TAG_SANDBOX_ID, "sbx_");
+    sandbox_write_number(&w, SANDBOX_TAG_MEMORY_BYTES, 64 * 1024 * 1024);
+
+    begin();
+    send(runner, data, w.pos - data, 0);
+    turn();
+    is_number(agent.request_limit, 16 * 1024 * 1024, "a quarter of it");
+
+    memset(&preamble, 0, sizeof(preamble));
+    preamble.version = SANDBOX_WIRE_VERSION;
+    preamble.operation = SANDBOX_OPERATION_COMMAND;
+    memcpy(preamble.session, agent.session, sizeof(agent.session));
+
+    client = hand_over(5);
+    preamble.body = 10 * 1024 * 1024;
+    sandbox_preamble_write(data, &preamble);
+    send(client, data, SANDBOX_WIRE_PREAMBLE_SIZE, MSG_NOSIGNAL);
+    turn();
+    is_string(refusal(client), "", "a body that has room is read");
+    close(client);
+
+    client = hand_over(6);
+    preamble.body = 17 * 1024 * 1024;
+    sandbox_preamble_write(data, &preamble);
+    send(client, data, SANDBOX_WIRE_PREAMBLE_SIZE, MSG_NOSIGNAL);
+    turn();
+    is_string(refusal(client), "command_too_large", "a longer one is not");
+    close(client);
+
+    agent.request_limit = 2 * 1024 * 1024;
+    client = hand_over(7);
+    preamble.body = SANDBOX_WIRE_BODY_CHUNKED;
+    sandbox_preamble_write(data, &preamble);
+    send(client, data, SANDBOX_WIRE_PREAMBLE_SIZE, MSG_NOSIGNAL);
+
+    for (i = 0; i < 40 && refusal(client)[0] == '\0'; i++) {
+        sandbox_put32(data, 100 * 1024);
+        memset(data + SANDBOX_WIRE_CHUNK_SIZE, 'x', 100 * 1024);
+        send(client, data, SANDBOX_WIRE_CHUNK_SIZE + 100 * 1024,
+             MSG_NOSIGNAL|MSG_DONTWAIT);
+        turn();
+    }
+
+    ok(i > 15 && i < 22, "as much as there is room for");
+    is_string(code, "command_too_large", "then a chunked one is refused");
+    close(client);
+    turn();
+
+    is_number(agent.request_bytes, 0, "all room is given back");
+    agent.request_limit = AGENT_MAX_REQUESTS;
+}
+
+
 /* A new runner connects. */
 
 static void
@@ -336,6 +409,37 @@ number(uint16_t tag)
     }
 
     return UINT64_MAX;
+}
+
+
+/* CODE of the ERROR that a client has got; "": none yet. */
+
+static const char *
+refusal(int client)
+{
+    ssize_t           n;
+    uint8_t           frame[512];
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+
+    code[0] = '\0';
+    n = recv(client, frame, sizeof(frame), MSG_DONTWAIT);
+
+    if (n <= SANDBOX_WIRE_FRAME_SIZE) {
+        return code;
+    }
+
+    sandbox_fields_init(&fields, frame + SANDBOX_WIRE_FRAME_SIZE,
+                        n - SANDBOX_WIRE_FRAME_SIZE);
+
+    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+        if (field.tag == SANDBOX_TAG_CODE && field.length < sizeof(code)) {
+            memcpy(code, field.data, field.length);
+            code[field.length] = '\0';
+        }
+    }
+
+    return code;
 }
 
 
