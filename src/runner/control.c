@@ -337,9 +337,6 @@ runner_control_claim(runner_container_t *container)
     sandbox_write_number(&w, SANDBOX_TAG_MEMORY_BYTES,
                          (uint64_t) container->slot.record.memory
                          * 1024 * 1024);
-    sandbox_write_number(&w, SANDBOX_TAG_MEMORY_BYTES,
-                         (uint64_t) container->slot.record.memory
-                         * 1024 * 1024);
 
     container->claimed = 1;
 
