@@ -188,3 +188,17 @@ Retry-After: [1-9][0-9]*
 --- no_error_log
 [alert]
 [emerg]
+
+
+
+=== TEST 20: what nginx refuses is no error of the server
+--- location: return 416;
+--- call: GET v1/limits
+--- problem: 416 bad_request
+
+
+
+=== TEST 21: an error of the server
+--- location: return 502;
+--- call: GET v1/limits
+--- problem: 502 internal

@@ -43,8 +43,10 @@ static const struct {
       "Too many requests, try again later." },
     { NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
       "The server can't take this request now." },
-    { 0, "internal",
-      "The server met an error, its log says which." }
+    { NGX_HTTP_INTERNAL_SERVER_ERROR, "internal",
+      "The server met an error, its log says which." },
+    { 0, "bad_request",
+      "The server does not take this request." }
 };
 
 
@@ -333,10 +335,16 @@ static void
 ngx_http_sandbox_default_problem(ngx_http_sandbox_ctx_t *ctx,
     ngx_uint_t status)
 {
-    ngx_uint_t  i;
+    ngx_uint_t  i, row;
+
+    /* one row for what else may be wrong with us */
+
+    row = (status > NGX_HTTP_INTERNAL_SERVER_ERROR
+           && status != NGX_HTTP_SERVICE_UNAVAILABLE)
+          ? NGX_HTTP_INTERNAL_SERVER_ERROR : status;
 
     for (i = 0; ngx_http_sandbox_defaults[i].status; i++) {
-        if (ngx_http_sandbox_defaults[i].status == status) {
+        if (ngx_http_sandbox_defaults[i].status == row) {
             break;
         }
     }
