@@ -514,14 +514,18 @@ ngx_http_sandbox_probe_learned(ngx_http_sandbox_probe_t *probe,
     ngx_http_sandbox_health_t *health, ngx_uint_t full)
 {
     ngx_uint_t                 level;
-    ngx_http_sandbox_health_t  before;
+    ngx_http_sandbox_health_t  before, after;
 
     ngx_http_sandbox_slot_read(probe->runner, &before);
     ngx_http_sandbox_slot_write(probe->runner, health, full);
 
-    if (before.status == health->status
-        && (before.reason.len == health->reason.len
-            || before.reason.len == NGX_HTTP_SANDBOX_MAX_REASON))
+    ngx_http_sandbox_slot_read(probe->runner, &after);
+
+    if (before.status == after.status
+        && before.reason.len == after.reason.len
+        && ngx_memcmp(before.reason.data, after.reason.data,
+                      after.reason.len)
+           == 0)
     {
         return;
     }
