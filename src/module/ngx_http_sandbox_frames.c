@@ -253,7 +253,11 @@ ngx_http_sandbox_frame_data(ngx_http_request_t *r,
         n -= m;
     }
 
-    if (n == 0) {
+    /* no frame but STDOUT and STDERR has bytes after its number */
+
+    if (n == 0 || (wire->frame.type != SANDBOX_FRAME_STDOUT
+                   && wire->frame.type != SANDBOX_FRAME_STDERR))
+    {
         return NGX_OK;
     }
 

@@ -6,6 +6,8 @@
 #include "ngx_http_sandbox.h"
 
 
+static void ngx_http_sandbox_render_id(ngx_buf_t *b, const char *name,
+    ngx_str_t *id);
 static void ngx_http_sandbox_render_outcome(ngx_http_sandbox_ctx_t *ctx,
     ngx_buf_t *b);
 static void ngx_http_sandbox_render_usage(ngx_http_sandbox_ctx_t *ctx,
@@ -170,9 +172,12 @@ ngx_http_sandbox_render_command(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    b->last = ngx_sprintf(b->last, "{\"commandId\":\"%V\",\"sandboxId\":\"%V\""
-                          ",\"cwd\":\"", &result->command_id,
-                          &result->sandbox_id);
+    *b->last++ = '{';
+    ngx_http_sandbox_render_id(b, "commandId", &result->command_id);
+    *b->last++ = ',';
+    ngx_http_sandbox_render_id(b, "sandboxId", &result->sandbox_id);
+
+    b->last = ngx_sprintf(b->last, ",\"cwd\":\"");
     b->last += ngx_http_sandbox_escape(b->last, cwd->data, cwd->len, &ignored);
     *b->last++ = '"';
 
@@ -237,6 +242,16 @@ ngx_http_sandbox_render_outcome(ngx_http_sandbox_ctx_t *ctx, ngx_buf_t *b)
     }
 
     b->last = ngx_sprintf(b->last, ",\"outcome\":\"%V\"", &ctx->outcome);
+}
+
+
+/* letters only, frames.c has seen to it; of a lost command it may be null */
+
+static void
+ngx_http_sandbox_render_id(ngx_buf_t *b, const char *name, ngx_str_t *id)
+{
+    b->last = id->len ? ngx_sprintf(b->last, "\"%s\":\"%V\"", name, id)
+                      : ngx_sprintf(b->last, "\"%s\":null", name);
 }
 
 
