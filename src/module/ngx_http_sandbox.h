@@ -233,7 +233,8 @@ typedef struct {
 typedef struct {
     ngx_uint_t                     operation;    /* SANDBOX_OPERATION_* */
     ngx_uint_t                     flags;        /* SANDBOX_FLAG_* */
-    ngx_str_t                      head;
+    ngx_str_t                      head;         /* room for a preamble
+                                                    before it, if any */
     ngx_str_t                      body;
 
     /* renders ctx->wire.result into ctx->answer */

@@ -117,6 +117,11 @@ ngx_http_sandbox_head_base64(ngx_http_sandbox_request_t *req, const u_char *src,
                                     "stdinBase64");
     }
 
+    /* not held, too, for as long as the command takes */
+
+    req->input_base64 = NULL;
+    (void) json_object_del(req->root, "stdinBase64");
+
     return NGX_OK;
 }
 
@@ -198,12 +203,15 @@ ngx_http_sandbox_head_fields(ngx_http_sandbox_request_t *req,
         return NGX_ERROR;
     }
 
-    ctx->wire.head.data = ngx_pnalloc(req->r->pool, size);
+    ctx->wire.head.data = ngx_pnalloc(req->r->pool,
+                                      SANDBOX_WIRE_PREAMBLE_SIZE + size);
     p = n ? ngx_pnalloc(req->r->pool, SANDBOX_WIRE_MAX_ENV + 1) : NULL;
 
     if (ctx->wire.head.data == NULL || (n && p == NULL)) {
         return NGX_ERROR;
     }
+
+    ctx->wire.head.data += SANDBOX_WIRE_PREAMBLE_SIZE;
 
     sandbox_writer_init(&w, ctx->wire.head.data, size);
 
@@ -269,6 +277,7 @@ ngx_http_sandbox_head_digest(ngx_http_sandbox_request_t *req,
     size_t       i;
     u_char       number[8];
     json_t      *value;
+    uint64_t     timeout;
     EVP_MD_CTX  *md;
     ngx_int_t    rc;
 
@@ -277,6 +286,10 @@ ngx_http_sandbox_head_digest(ngx_http_sandbox_request_t *req,
 
 #define ngx_http_sandbox_digest_bytes(p, len)                                \
     (ngx_http_sandbox_digest_number(len) && EVP_DigestUpdate(md, p, len))
+
+    /* as asked for: the cap may be another one after a reload */
+
+    timeout = req->timeout ? (uint64_t) json_integer_value(req->timeout) : 0;
 
     md = EVP_MD_CTX_new();
     if (md == NULL) {
@@ -289,7 +302,7 @@ ngx_http_sandbox_head_digest(ngx_http_sandbox_request_t *req,
          && ngx_http_sandbox_digest_bytes(req->cwd
                                           ? json_string_value(req->cwd) : "",
                                           json_string_length(req->cwd))
-         && ngx_http_sandbox_digest_number(req->ctx->wall_time)
+         && ngx_http_sandbox_digest_number(timeout)
          && ngx_http_sandbox_digest_number(req->fresh)
          && ngx_http_sandbox_digest_bytes(req->stdin_data.data,
                                           req->stdin_data.len)

@@ -72,6 +72,7 @@ ngx_http_sandbox_upstream_start(ngx_http_request_t *r,
 static ngx_int_t
 ngx_http_sandbox_create_request(ngx_http_request_t *r)
 {
+    u_char                       *p;
     ngx_buf_t                    *b;
     ngx_chain_t                  *cl;
     sandbox_preamble_t            preamble;
@@ -99,17 +100,22 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     ngx_memcpy(preamble.session, ctx->session, SANDBOX_WIRE_SESSION_SIZE);
     ngx_memcpy(preamble.tenant, ctx->digest, SANDBOX_WIRE_TENANT_SIZE);
 
-    b = ngx_create_temp_buf(r->pool,
-                            SANDBOX_WIRE_PREAMBLE_SIZE + wire->head.len);
+    p = wire->head.len ? wire->head.data - SANDBOX_WIRE_PREAMBLE_SIZE
+                       : ngx_pnalloc(r->pool, SANDBOX_WIRE_PREAMBLE_SIZE);
+    b = ngx_calloc_buf(r->pool);
     cl = ngx_alloc_chain_link(r->pool);
 
-    if (b == NULL || cl == NULL) {
+    if (p == NULL || b == NULL || cl == NULL) {
         return NGX_ERROR;
     }
 
-    sandbox_preamble_write(b->last, &preamble);
-    b->last += SANDBOX_WIRE_PREAMBLE_SIZE;
-    b->last = ngx_cpymem(b->last, wire->head.data, wire->head.len);
+    sandbox_preamble_write(p, &preamble);
+
+    b->memory = 1;
+    b->start = p;
+    b->pos = p;
+    b->last = p + SANDBOX_WIRE_PREAMBLE_SIZE + wire->head.len;
+    b->end = b->last;
 
     cl->buf = b;
     cl->next = NULL;
@@ -433,10 +439,12 @@ ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
 {
     ngx_http_sandbox_ctx_t *ctx = data;
 
+    ngx_err_t                 err;
     ngx_uint_t                safe;
     ngx_connection_t         *c;
     ngx_http_sandbox_wire_t  *wire;
 
+    err = ngx_socket_errno;
     wire = &ctx->wire;
     c = pc->connection;
 
@@ -453,10 +461,14 @@ ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
 
     safe = !wire->head_seen && !wire->done && !wire->bad && !wire->timedout;
 
-    if (!wire->connected) {
+    /* a full backlog is a runner that has much to do */
+
+    if (!wire->connected && err != NGX_EAGAIN) {
         ngx_http_sandbox_report(ctx->request, NGX_HTTP_SANDBOX_UNREACHABLE,
                                 "the runner's socket can't be connected to");
     }
 
-    pc->tries = (safe && wire->attempts < 2) ? 1 : 0;
+    /* a connect() that failed would fail once more: no time has passed */
+
+    pc->tries = (safe && c && wire->attempts < 2) ? 1 : 0;
 }
