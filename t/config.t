@@ -243,6 +243,19 @@ for my $name (qw(cpu_time memory wall_time output output_total command_size
             qr/sandbox_$name|"abc"/);
 }
 
+# what the runner would raise or the agent refuse is refused here
+
+for my $bound (["memory", "32m", "31m"], ["disk", "32m", "31m"],
+               ["processes", "8", "7"], ["processes", "65536", "65537"],
+               ["open_files", "16", "15"], ["pending", "1000", "1001"],
+               ["file_size", "64m", "65m"], ["wall_time", "1d", "2d"])
+{
+    my ($name, $good, $bad) = @$bound;
+
+    accepted("sandbox_$name $good", "", "sandbox_$name $good;");
+    refused("sandbox_$name $bad", "", "sandbox_$name $bad;", qr/"$bad"/);
+}
+
 refused("a time with a size's unit", "", "sandbox_wall_time 10k;",
         qr/sandbox_wall_time|"10k"/);
 refused("a size with a time's unit", "", "sandbox_memory 10s;",

@@ -6,6 +6,8 @@
 
 #include "ngx_http_sandbox.h"
 
+#include <malloc.h>
+
 
 static ngx_int_t ngx_http_sandbox_handler(ngx_http_request_t *r);
 static void *ngx_http_sandbox_create_main_conf(ngx_conf_t *cf);
@@ -30,22 +32,24 @@ static ngx_int_t ngx_http_sandbox_init_process(ngx_cycle_t *cycle);
 
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_memory_bounds = {
-    16 * 1024 * 1024, (int64_t) 1024 * 1024 * 1024 * 1024,
-    "a size from 16m to 1024g, such as \"1g\""
+    (int64_t) SANDBOX_WIRE_MIN_MEMORY << 20,
+    (int64_t) SANDBOX_WIRE_MAX_MEMORY << 20,
+    "a size from 32m to 1024g, such as \"1g\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_disk_bounds = {
-    16 * 1024 * 1024, (int64_t) 1024 * 1024 * 1024 * 1024,
-    "a size from 16m to 1024g, such as \"1g\""
+    (int64_t) SANDBOX_WIRE_MIN_DISK << 20,
+    (int64_t) SANDBOX_WIRE_MAX_DISK << 20,
+    "a size from 32m to 1024g, such as \"1g\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_output_bounds = {
-    1024, 4 * 1024 * 1024,
+    SANDBOX_WIRE_MIN_CAPTURE, SANDBOX_WIRE_MAX_CAPTURE,
     "a size from 1k to 4m, such as \"256k\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_output_total_bounds = {
-    1024, (int64_t) 1024 * 1024 * 1024 * 1024,
+    SANDBOX_WIRE_MIN_CAPTURE, SANDBOX_WIRE_MAX_WRITTEN,
     "a size from 1k to 1024g, such as \"1g\""
 };
 
@@ -60,12 +64,12 @@ static ngx_http_sandbox_bounds_t  ngx_http_sandbox_command_size_bounds = {
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_cpu_time_bounds = {
-    1000, 86400 * 1000,
+    1000, SANDBOX_WIRE_MAX_TIME,
     "a time from 1s to 1d, such as \"30s\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_wall_time_bounds = {
-    1000, 86400 * 1000,
+    1000, SANDBOX_WIRE_MAX_TIME,
     "a time from 1s to 1d, such as \"120s\""
 };
 
@@ -80,15 +84,17 @@ static ngx_http_sandbox_bounds_t  ngx_http_sandbox_leeway_bounds = {
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_processes_bounds = {
-    4, 65536, "a number from 4 to 65536, such as \"256\""
+    SANDBOX_WIRE_MIN_PROCESSES, SANDBOX_WIRE_MAX_PROCESSES,
+    "a number from 8 to 65536, such as \"256\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_open_files_bounds = {
-    16, 1048576, "a number from 16 to 1048576, such as \"1024\""
+    SANDBOX_WIRE_MIN_OPEN_FILES, SANDBOX_WIRE_MAX_OPEN_FILES,
+    "a number from 16 to 1048576, such as \"1024\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_pending_bounds = {
-    1, 1000, "a number from 1 to 1000, such as \"10\""
+    1, SANDBOX_WIRE_MAX_PENDING, "a number from 1 to 1000, such as \"10\""
 };
 
 
@@ -825,12 +831,31 @@ ngx_http_sandbox_init_module(ngx_cycle_t *cycle)
 static ngx_int_t
 ngx_http_sandbox_init_process(ngx_cycle_t *cycle)
 {
+#ifdef M_MMAP_THRESHOLD
+    ngx_http_sandbox_main_conf_t  *smcf;
+#endif
+
     if (ngx_get_conf(cycle->conf_ctx, ngx_http_module) == NULL) {
         return NGX_OK;
     }
 
     /* now, not in the middle of a request: it reads /dev/urandom */
     json_object_seed(0);
+
+#ifdef M_MMAP_THRESHOLD
+
+    /*
+     * glibc would learn from large bodies to keep their memory in its heap,
+     * from which it does not come back.  This is where it begins, kept.
+     */
+
+    smcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_sandbox_module);
+
+    if (smcf && smcf->used) {
+        (void) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+    }
+
+#endif
 
     return ngx_http_sandbox_health_init_process(cycle);
 }

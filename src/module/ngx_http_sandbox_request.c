@@ -17,6 +17,12 @@ typedef struct {
 } ngx_http_sandbox_request_field_t;
 
 
+typedef struct {
+    const char                    *alias;
+    const char                    *name;
+} ngx_http_sandbox_request_alias_t;
+
+
 static json_t *ngx_http_sandbox_request_load(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static size_t ngx_http_sandbox_request_feed(void *buffer, size_t size,
@@ -64,6 +70,27 @@ static const ngx_http_sandbox_request_field_t
     { "fresh", ngx_http_sandbox_field_fresh },
     { "commandId", ngx_http_sandbox_field_command_id },
     { "onDisconnect", ngx_http_sandbox_field_disconnect },
+    { NULL, NULL }
+};
+
+
+/* what others call them; letter by letter too far away to be found */
+
+static const ngx_http_sandbox_request_alias_t
+    ngx_http_sandbox_request_aliases[] =
+{
+    { "cmd", "command" },
+    { "script", "command" },
+    { "code", "command" },
+    { "shell", "command" },
+    { "workdir", "cwd" },
+    { "workingDirectory", "cwd" },
+    { "directory", "cwd" },
+    { "timeout", "timeoutSeconds" },
+    { "timeoutMs", "timeoutSeconds" },
+    { "environment", "env" },
+    { "input", "stdin" },
+    { "id", "commandId" },
     { NULL, NULL }
 };
 
@@ -165,8 +192,9 @@ ngx_http_sandbox_request_load(ngx_http_request_t *r,
         default:
             (void) ngx_http_sandbox_refuse_format(r, ctx,
                 NGX_HTTP_BAD_REQUEST, "bad_request",
-                "The body must be one JSON object and nothing else; it is no "
-                "JSON at line %d, column %d.", error.line, error.column);
+                "The body must be one JSON object and nothing else; it can't be "
+                "read as one at line %d, column %d.", error.line,
+                error.column);
         }
 
         return NULL;
@@ -269,6 +297,7 @@ ngx_http_sandbox_request_unknown(ngx_http_sandbox_request_t *req,
     const char   *nearest;
 
     const ngx_http_sandbox_request_field_t  *field;
+    const ngx_http_sandbox_request_alias_t  *alias;
 
     len = ngx_strlen(name);
 
@@ -289,6 +318,16 @@ ngx_http_sandbox_request_unknown(ngx_http_sandbox_request_t *req,
         }
     }
 
+    for (alias = ngx_http_sandbox_request_aliases; alias->alias; alias++) {
+
+        distance = ngx_http_sandbox_distance(name, alias->alias);
+
+        if (distance < best) {
+            best = distance;
+            nearest = alias->name;
+        }
+    }
+
     if (ngx_http_sandbox_refuse_format(req->r, req->ctx, NGX_HTTP_BAD_REQUEST,
                                        "unknown_field",
                                        "The field \"%*s\" is unknown; the "
@@ -303,11 +342,7 @@ ngx_http_sandbox_request_unknown(ngx_http_sandbox_request_t *req,
 }
 
 
-/*
- * Edits from a to b without regard to case and underscores.  A name that only
- * left letters out, or was written out, is nearer than any edit: "timeout",
- * "cmd", "environment".
- */
+/* edits from a to b, without regard to case and underscores */
 
 static ngx_uint_t
 ngx_http_sandbox_distance(const char *a, const char *b)
@@ -324,20 +359,6 @@ ngx_http_sandbox_distance(const char *a, const char *b)
 
     for (m = 0; *b && m < 32; b++) {
         y[m++] = ngx_tolower((u_char) *b);
-    }
-
-    if (n == m && ngx_memcmp(x, y, n) == 0) {
-        return 0;
-    }
-
-    for (i = 0, j = 0; i < n && j < m; j++) {
-        i += (x[i] == y[j]);
-    }
-
-    if (n >= 3 && x[0] == y[0]
-        && (i == n || (n > m && ngx_memcmp(x, y, m) == 0)))
-    {
-        return 1;
     }
 
     for (j = 0; j <= m; j++) {
@@ -357,7 +378,7 @@ ngx_http_sandbox_distance(const char *a, const char *b)
         }
     }
 
-    return row[m] + 1;
+    return row[m];
 }
 
 
@@ -435,8 +456,8 @@ ngx_http_sandbox_field_cwd(ngx_http_sandbox_request_t *req, json_t *value)
     path = json_string_value(value);
     len = json_string_length(value);
 
-    if (len == 0 || len > SANDBOX_WIRE_MAX_CWD) {
-        return ngx_http_sandbox_bad(req, "\"%s\" must have 1 to 4096 bytes.",
+    if (len == 0 || len >= SANDBOX_WIRE_MAX_CWD) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must have 1 to 4095 bytes.",
                                     "cwd");
     }
 
@@ -514,7 +535,7 @@ ngx_http_sandbox_field_env(ngx_http_sandbox_request_t *req, json_t *value)
                                         "contain NUL.", "env");
         }
 
-        if (len + 1 + json_string_length(text) > SANDBOX_WIRE_MAX_ENV) {
+        if (len + 1 + json_string_length(text) >= SANDBOX_WIRE_MAX_ENV) {
             return ngx_http_sandbox_bad(req, "A name and its value in \"%s\" "
                                         "may have at most 131071 bytes.",
                                         "env");

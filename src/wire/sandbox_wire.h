@@ -35,10 +35,26 @@
 #define SANDBOX_WIRE_MAX_RESULT      (16 * 1024)
 #define SANDBOX_WIRE_MAX_ERROR       4096
 #define SANDBOX_WIRE_MAX_COMMAND     (512 * 1024)
-#define SANDBOX_WIRE_MAX_CWD         4096
-#define SANDBOX_WIRE_MAX_ENV         (128 * 1024) /* of one NAME=VALUE */
+#define SANDBOX_WIRE_MAX_CWD         4096        /* with a NUL */
+#define SANDBOX_WIRE_MAX_ENV         (128 * 1024) /* NAME=VALUE, with a NUL */
 #define SANDBOX_WIRE_MAX_COMMAND_ID  64
 #define SANDBOX_WIRE_SANDBOX_ID_SIZE 24          /* "sbx_" and 20 hex digits */
+
+/* what may be asked for: configuration, runner and agent agree on these */
+
+#define SANDBOX_WIRE_MIN_MEMORY      32          /* MiB */
+#define SANDBOX_WIRE_MAX_MEMORY      (1024 * 1024)
+#define SANDBOX_WIRE_MIN_DISK        32          /* MiB */
+#define SANDBOX_WIRE_MAX_DISK        (1024 * 1024)
+#define SANDBOX_WIRE_MIN_PROCESSES   8
+#define SANDBOX_WIRE_MAX_PROCESSES   65536
+#define SANDBOX_WIRE_MIN_OPEN_FILES  16
+#define SANDBOX_WIRE_MAX_OPEN_FILES  (1024 * 1024)
+#define SANDBOX_WIRE_MAX_PENDING     1000        /* commands that wait */
+#define SANDBOX_WIRE_MIN_CAPTURE     1024        /* bytes of one stream */
+#define SANDBOX_WIRE_MAX_CAPTURE     (4 * 1024 * 1024)
+#define SANDBOX_WIRE_MAX_WRITTEN     ((uint64_t) 1 << 40) /* bytes, of both */
+#define SANDBOX_WIRE_MAX_TIME        (24 * 3600 * 1000)   /* ms, wall or CPU */
 
 /* milliseconds */
 

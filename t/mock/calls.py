@@ -2,6 +2,7 @@
 """HTTP as clients really speak it: methods, bodies, paths, types, limits,
 HTTP/2, clients that leave; group http of the cases."""
 
+import base64
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import Gateway, free_port, token, wait_for      # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import Skip, check, main, same, test                      # noqa: E402
 
 g = None
 RUN = "v1/conversations/http/commands"
@@ -28,6 +29,7 @@ def start():
             sandbox on;
             sandbox_jwt_secret_file %s/jwt.key;
             sandbox_command_size 1k;
+            sandbox_wall_time 60s;
         }
     """ % g.dir
     g.options["http"] = """
@@ -185,7 +187,11 @@ def unknown_field():
             ({"command": "id", "Timeout_seconds": 5}, "Timeout_seconds",
              "timeoutSeconds"),
             ({"command": "id", "Command": "id"}, "Command", "command"),
-            ({"command": "id", "workdir": "/tmp"}, "workdir", ""),
+            ({"command": "id", "workdir": "/tmp"}, "workdir", '"cwd"'),
+            ({"command": "id", "working_directory": "/tmp"},
+             "working_directory", '"cwd"'),
+            ({"script": "id"}, "script", '"command"'),
+            ({"command": "id", "environment": {}}, "environment", '"env"'),
             ({"command": "id", "x" * 5000: 1}, "xxx", "")):
         text = problem(post(body), 400, "unknown_field")["detail"]
         check(unknown in text and known in text, "detail:", text)
@@ -562,6 +568,46 @@ def command_id():
     same(digests["a"], digests["again"], "the same request")
     different = [digests[n] for n in digests if n != "again"]
     same(len(set(different)), len(different), "digests that differ")
+
+    # another cap is no other request: a reload between two attempts
+
+    r = post({"command": "x", "commandId": "the-id"}, path="/small/" + RUN)
+    request = json.loads(r.json["stdout"])
+    same((request["DIGEST"], request["WALL_MS"]), (digests["a"], 60000))
+
+
+@test("http/agent-bounds")
+def agent_bounds():
+    """What the agent would refuse is refused here, with the field's name."""
+    for size, status in ((131071, 200), (131072, 400)):
+        r = post({"command": "x", "env": {"A": "x" * (size - 2)}})
+        same(r.status, status, "env of %d: %r" % (size, r))
+    for size, status in ((4095, 200), (4096, 400)):
+        r = post({"command": "x", "cwd": "/tmp/" + "x" * (size - 5)})
+        same(r.status, status, "cwd of %d: %r" % (size, r))
+
+
+@test("http/memory-comes-back")
+def memory_comes_back():
+    """A worker does not keep what large bodies took."""
+    if "/asan/" in os.environ.get("SANDBOX_TEST_NGINX", ""):
+        raise Skip("the address sanitizer keeps what is freed for a while")
+    before = resident()
+    text = base64.b64encode(bytes(12 << 20)).decode()
+    for _ in range(6):
+        r = post({"command": "mock: stdout=ok", "stdinBase64": text})
+        same(r.status, 200)
+        problem(post({"command": "x", "unknown": text}), 400)
+    check(resident() - before < 64 << 20,
+          "%d bytes more than before" % (resident() - before))
+
+
+def resident():
+    total = 0
+    for pid in g.workers():
+        with open("/proc/%d/statm" % pid) as f:
+            total += int(f.read().split()[1]) * 4096
+    return total
 
 
 @test("http/many-at-once")
