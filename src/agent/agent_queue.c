@@ -391,6 +391,12 @@ agent_queue_place(const agent_command_t *front)
             continue;
         }
 
+        /* on TCP anybody can connect: a place is for who knows the secret */
+
+        if (agent.tcp && !c->parsed) {
+            continue;
+        }
+
         age = (now - c->accepted) / 1000;
 
         if (age < AGENT_PLACE_WAIT) {

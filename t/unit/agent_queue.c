@@ -138,7 +138,7 @@ order(void)
 static void
 place(void)
 {
-    agent_connection_t  *first;
+    agent_connection_t  *first, *stranger;
 
     agent.tcp = 1;
     first = reading(0);
@@ -148,7 +148,20 @@ place(void)
     first->accepted -= (AGENT_PLACE_WAIT + 1) * 1000;
     agent_queue_process();
     is_string(events, "start 2.", "but not for long");
-    agent.tcp = 0;
+    reset();
+
+    agent.tcp = 1;
+    stranger = reading(0);
+    stranger->parsed = 0;
+    enter(0, "2", NULL);
+    is_string(events, "start 2.", "who said no secret yet has none on TCP");
+    reset();
+
+    stranger = reading(0);
+    stranger->parsed = 0;
+    agent.slots = 1;
+    enter(0, "2", NULL);
+    is_string(events, "", "who comes from the runner has");
     reset();
 }
 
@@ -327,6 +340,7 @@ reading(int granted)
     c->accepted = agent_now_us();
     c->sequence = ++sequence;
     c->granted = granted;
+    c->parsed = 1;
     c->next = connections;
     connections = c;
 
