@@ -3,8 +3,13 @@
  */
 
 #define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
+#include <unistd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "child.h"
@@ -29,6 +34,40 @@ void
 runner_child_end(void)
 {
     pthread_rwlock_unlock(&runner_child_lock);
+}
+
+
+int
+runner_child_wait(pid_t pid, int ms)
+{
+    int            n, status;
+    struct pollfd  p;
+
+    /* nobody has reaped it: the pid is its */
+
+    p.fd = syscall(SYS_pidfd_open, pid, 0);
+    p.events = POLLIN;
+    n = 0;
+
+    if (p.fd != -1) {
+        do {
+            n = poll(&p, 1, ms);
+        } while (n == -1 && errno == EINTR);
+
+        close(p.fd);
+    }
+
+    if (n != 1) {
+        kill(pid, SIGKILL);
+    }
+
+    while (waitpid(pid, &status, 0) == -1) {
+        if (errno != EINTR) {
+            return -1;
+        }
+    }
+
+    return status;
 }
 
 

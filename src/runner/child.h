@@ -6,6 +6,8 @@
 #ifndef RUNNER_CHILD_H
 #define RUNNER_CHILD_H
 
+#include <sys/types.h>
+
 
 /*
  * From before a child is made until it has been waited for; several threads
@@ -13,6 +15,12 @@
  */
 void runner_child_begin(void);
 void runner_child_end(void);
+
+/*
+ * Waits for a child, in between; kills it after `ms`.  Its status as of
+ * waitpid(), or -1.
+ */
+int runner_child_wait(pid_t pid, int ms);
 
 /*
  * Reaps what nobody waits for: orphans that became ours.  Does nothing while

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +23,10 @@
 #include "idmap.h"
 
 
+#define RUNNER_SHARED_ATTEMPTS  5000
+#define RUNNER_SHARED_PAUSE     2                /* ms */
+
+
 static int runner_ids_load(int fd, uint64_t *owners);
 static int runner_ids_store(int fd, uint32_t i, uint64_t owner);
 static void runner_ids_reclaim(int fd, uint64_t *owners);
@@ -32,7 +37,7 @@ static int runner_ids_map(pid_t pid, uint32_t first);
 int
 runner_shared_lock(const char *name)
 {
-    int  dir, fd;
+    int  dir, fd, n;
 
     if (runner_mkdirs(RUNNER_SHARED_DIR, 0711) == -1) {
         return -1;
@@ -50,11 +55,17 @@ runner_shared_lock(const char *name)
         return -1;
     }
 
-    while (flock(fd, LOCK_EX) == -1) {
-        if (errno != EINTR) {
+    /* it is held for a moment only, but by any runner of this host */
+
+    for (n = 0; flock(fd, LOCK_EX|LOCK_NB) == -1; n++) {
+        if ((errno != EINTR && errno != EWOULDBLOCK)
+            || n == RUNNER_SHARED_ATTEMPTS)
+        {
             close(fd);
             return -1;
         }
+
+        (void) poll(NULL, 0, RUNNER_SHARED_PAUSE);
     }
 
     return fd;

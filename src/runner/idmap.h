@@ -39,7 +39,7 @@ int runner_ids_namespace(uint32_t first, runner_error_t *err);
 
 /*
  * Opens a file below RUNNER_SHARED_DIR and locks it; closing unlocks.
- * A descriptor, or -1 and errno.
+ * A descriptor, or -1 and errno; EAGAIN: another process holds it for 10 s.
  */
 int runner_shared_lock(const char *name);
 

@@ -29,6 +29,7 @@
 
 #define RUNNER_LOOPS          4096
 #define RUNNER_LOOP_ATTEMPTS  64
+#define RUNNER_MKFS_WAIT      60000              /* ms, the lock is held */
 #define RUNNER_TEMPLATE       "disk-2-%u.img"    /* format, MiB */
 
 
@@ -231,7 +232,7 @@ runner_template_format(int templates, const char *name, runner_error_t *err)
     status = -1;
 
     if (rc == 0) {
-        while (waitpid(pid, &status, 0) == -1 && errno == EINTR) { /* void */ }
+        status = runner_child_wait(pid, RUNNER_MKFS_WAIT);
     }
 
     runner_child_end();

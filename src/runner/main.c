@@ -248,7 +248,13 @@ runner_main_end(runner_t *runner, runner_mode_e mode)
                : mode == RUNNER_STOP ? "sandboxes stop, their files stay"
                : "nothing stays");
 
-    runner_upkeep_end(runner, mode);
+    if (runner_upkeep_end(runner, mode) == -1) {
+
+        /* a thread hangs in its work: to join it could take for ever */
+
+        _exit(1);
+    }
+
     runner_jobs_free(&runner->jobs);
     runner_child_reap();
 

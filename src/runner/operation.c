@@ -15,17 +15,23 @@
 
 
 #define RUNNER_RESULT_SIZE  2048
+#define RUNNER_LIMITS_QUIET 60000                /* ms between two lines */
 
 
 static void runner_operation_run(runner_conn_t *conn, const uint8_t *head);
 static void runner_operation_ping(runner_conn_t *conn, const uint8_t *head);
 static int runner_operation_limits(runner_t *runner, const uint8_t *head,
     size_t size);
+static int runner_operation_find(runner_conn_t *conn,
+    runner_sandbox_t **sandbox);
 static void runner_operation_status(runner_conn_t *conn);
 static void runner_operation_usage(runner_sandbox_t *sandbox,
     sandbox_writer_t *w);
 static void runner_operation_delete(runner_conn_t *conn);
 static void runner_operation_reset(runner_conn_t *conn);
+
+
+static uint64_t  runner_operation_logged;        /* ms, monotonic; 0: never */
 
 
 void
@@ -172,7 +178,7 @@ runner_operation_ping(runner_conn_t *conn, const uint8_t *head)
 static int
 runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
 {
-    int               rc;
+    int               rc, changed;
     uint64_t          live, tenant, running, queued, idle, *value, min, max;
     sandbox_field_t   field;
     sandbox_fields_t  fields;
@@ -230,6 +236,33 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
         return -1;
     }
 
+    /* there are no more id ranges and loop devices than for these */
+
+    if (live > RUNNER_MAX_SANDBOXES) {
+        live = RUNNER_MAX_SANDBOXES;
+    }
+
+    /* of two zones that do not agree each changes them every few seconds */
+
+    changed = live != runner->max_live || tenant != runner->max_per_tenant
+              || running != runner->grants.total
+              || queued != runner->max_queued || idle != runner->idle_ms;
+
+    if (changed
+        && (runner_operation_logged == 0
+            || runner->loop.now - runner_operation_logged
+               >= RUNNER_LIMITS_QUIET))
+    {
+        runner_operation_logged = runner->loop.now;
+
+        runner_log(RUNNER_LOG_NOTICE, "limits are now those of nginx: %u "
+                   "sandboxes, %u a tenant, %u commands run, %u wait, idle "
+                   "after %u s.  If this comes again and again, zones do not "
+                   "agree", (unsigned) live, (unsigned) tenant,
+                   (unsigned) running, (unsigned) queued,
+                   (unsigned) (idle / 1000));
+    }
+
     runner->max_live = live;
     runner->max_per_tenant = tenant;
     runner->grants.total = running;
@@ -242,6 +275,26 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
 }
 
 
+/* the session's sandbox, NULL if there is none.  -1: conn is refused */
+
+static int
+runner_operation_find(runner_conn_t *conn, runner_sandbox_t **sandbox)
+{
+    uint64_t  instance;
+
+    instance = conn->preamble.instance;
+    *sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
+
+    if (instance && (*sandbox == NULL || (*sandbox)->instance != instance)) {
+        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
+                           "gone", 0);
+        return -1;
+    }
+
+    return 0;
+}
+
+
 static void
 runner_operation_status(runner_conn_t *conn)
 {
@@ -249,13 +302,7 @@ runner_operation_status(runner_conn_t *conn)
     sandbox_writer_t   w;
     runner_sandbox_t  *sandbox;
 
-    sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
-
-    if (conn->preamble.instance
-        && (sandbox == NULL || sandbox->instance != conn->preamble.instance))
-    {
-        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
-                           "gone", 0);
+    if (runner_operation_find(conn, &sandbox) == -1) {
         return;
     }
 
@@ -321,13 +368,7 @@ runner_operation_delete(runner_conn_t *conn)
     runner_sandbox_t    *sandbox;
     runner_container_t  *container;
 
-    sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
-
-    if (conn->preamble.instance
-        && (sandbox == NULL || sandbox->instance != conn->preamble.instance))
-    {
-        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
-                           "gone", 0);
+    if (runner_operation_find(conn, &sandbox) == -1) {
         return;
     }
 
@@ -379,13 +420,7 @@ runner_operation_reset(runner_conn_t *conn)
 {
     runner_sandbox_t  *sandbox;
 
-    sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
-
-    if (conn->preamble.instance
-        && (sandbox == NULL || sandbox->instance != conn->preamble.instance))
-    {
-        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
-                           "gone", 0);
+    if (runner_operation_find(conn, &sandbox) == -1) {
         return;
     }
 

@@ -449,9 +449,10 @@ runner_upkeep_synced(runner_job_t *job)
 }
 
 
-void
+int
 runner_upkeep_end(runner_t *runner, runner_mode_e mode)
 {
+    int                  rc;
     unsigned             i;
     uint64_t             deadline;
     runner_sandbox_t    *sandbox, *next;
@@ -483,12 +484,14 @@ runner_upkeep_end(runner_t *runner, runner_mode_e mode)
 
     runner_pool_drop(runner);
 
+    rc = 0;
     deadline = runner_now_ms() + RUNNER_END_WAIT;
 
     while (runner_end_pending(runner)) {
         if (runner_now_ms() >= deadline) {
             runner_log(RUNNER_LOG_ERROR, "not everything ended in time; the "
                        "next start clears it");
+            rc = -1;
             break;
         }
 
@@ -496,19 +499,26 @@ runner_upkeep_end(runner_t *runner, runner_mode_e mode)
     }
 
     if (mode != RUNNER_LEAVE) {
-        return;
+        return rc;
     }
 
     for (container = runner->containers;
          container != NULL;
          container = container->next)
     {
-        if (container->sandbox != NULL) {
+        /* one that a job still has is the job's */
+
+        if (container->sandbox != NULL
+            && container->state != RUNNER_CONTAINER_STARTING
+            && container->state != RUNNER_CONTAINER_CLEANING)
+        {
             (void) runner_slot_save(&runner->host, &container->slot, 0);
         }
     }
 
     (void) syncfs(runner->host.slots);
+
+    return rc;
 }
 
 

@@ -18,8 +18,11 @@ void runner_upkeep_found(runner_t *runner);
 /* Starts the clock. */
 void runner_upkeep_start(runner_t *runner);
 
-/* Ends everything as `mode` says; returns when that is done. */
-void runner_upkeep_end(runner_t *runner, runner_mode_e mode);
+/*
+ * Ends everything as `mode` says.  0 when that is done, -1 if it was not in
+ * time: then a job may hang, and to wait for it could be for ever.
+ */
+int runner_upkeep_end(runner_t *runner, runner_mode_e mode);
 
 
 #endif /* RUNNER_UPKEEP_H */
