@@ -13,8 +13,9 @@
 #include "sandbox_wire.h"
 
 
-#define RUNNER_VERSION    "0.1.0"
-#define RUNNER_MAX_PEERS  16
+#define RUNNER_VERSION        "0.1.0"
+#define RUNNER_MAX_PEERS      16
+#define RUNNER_MAX_SANDBOXES  4000               /* there are 4096 id ranges */
 
 
 typedef struct {

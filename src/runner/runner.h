@@ -22,7 +22,6 @@
 #include "slot.h"
 
 
-#define RUNNER_MAX_SANDBOXES   4000              /* there are 4096 id ranges */
 #define RUNNER_BUCKETS         1024              /* of sessions */
 #define RUNNER_MAX_WAITING     128               /* connections a sandbox */
 #define RUNNER_MAX_SENT        256               /* handed over, not taken */

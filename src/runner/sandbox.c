@@ -19,13 +19,6 @@
 #include "sandbox.h"
 
 
-#define RUNNER_MIN_MEMORY     32                 /* MiB */
-#define RUNNER_MIN_DISK       32
-#define RUNNER_MIN_PROCESSES  8
-#define RUNNER_MAX_MIB        (1024 * 1024)
-#define RUNNER_MAX_PROCESSES  100000
-
-
 static runner_sandbox_t *runner_sandbox_create(runner_conn_t *conn);
 static const char *runner_sandbox_admit(runner_sandbox_t *sandbox);
 static void runner_sandbox_instance(runner_sandbox_t *sandbox);
@@ -227,12 +220,14 @@ runner_sandbox_caps(runner_sandbox_t *sandbox,
     const sandbox_preamble_t *preamble)
 {
     sandbox->memory = runner_sandbox_bound(preamble->memory,
-                                           RUNNER_MIN_MEMORY, RUNNER_MAX_MIB);
-    sandbox->disk = runner_sandbox_bound(preamble->disk, RUNNER_MIN_DISK,
-                                         RUNNER_MAX_MIB);
+                                           SANDBOX_WIRE_MIN_MEMORY,
+                                           SANDBOX_WIRE_MAX_MEMORY);
+    sandbox->disk = runner_sandbox_bound(preamble->disk,
+                                         SANDBOX_WIRE_MIN_DISK,
+                                         SANDBOX_WIRE_MAX_DISK);
     sandbox->processes = runner_sandbox_bound(preamble->processes,
-                                              RUNNER_MIN_PROCESSES,
-                                              RUNNER_MAX_PROCESSES);
+                                              SANDBOX_WIRE_MIN_PROCESSES,
+                                              SANDBOX_WIRE_MAX_PROCESSES);
 }
 
 
