@@ -271,6 +271,12 @@ agent_command_refuse(agent_command_t *command, const char *code,
 
     agent.running = NULL;
 
+    /* nobody has heard of the new sandbox yet: the next command tells */
+
+    if (command->created) {
+        agent.created = 1;
+    }
+
     while ((c = command->waiting) != NULL) {
         command->waiting = c->peer;
         c->command = NULL;

@@ -245,6 +245,15 @@ def cwd_locked():
     same(g.run("locked", "pwd")["stdout"], "/home/sandbox\n")
 
 
+@test("exec/created-is-told")
+def created_is_told():
+    """A first command that is refused does not use the news up."""
+    r = g.command("told", "pwd", cwd="/home/sandbox/none")
+    same((r.status, r.json["code"]), (422, "cwd_missing"))
+    same(g.run("told", "true")["sandboxCreated"], True)
+    same(g.run("told", "true")["sandboxCreated"], False)
+
+
 @test("exec/env-clean")
 def env_clean():
     text = out("env -0 | sort -z | tr '\\0' '\\n'")
