@@ -376,6 +376,8 @@ ngx_http_sandbox_render_marker(ngx_http_sandbox_capture_t *c, u_char *data)
 {
     ngx_str_t  marker;
 
+    data[0] = '\0';
+
     marker.data = data;
     marker.len = 0;
 

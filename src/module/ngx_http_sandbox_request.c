@@ -192,8 +192,8 @@ ngx_http_sandbox_request_load(ngx_http_request_t *r,
         default:
             (void) ngx_http_sandbox_refuse_format(r, ctx,
                 NGX_HTTP_BAD_REQUEST, "bad_request",
-                "The body must be one JSON object and nothing else; it can't be "
-                "read as one at line %d, column %d.", error.line,
+                "The body must be one JSON object and nothing else; it can't "
+                "be read as one at line %d, column %d.", error.line,
                 error.column);
         }
 

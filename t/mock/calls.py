@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import Gateway, free_port, token, wait_for      # noqa: E402
-from tap import Skip, check, main, same, test                      # noqa: E402
+from tap import Skip, check, main, same, test                # noqa: E402
 
 g = None
 RUN = "v1/conversations/http/commands"
