@@ -364,7 +364,9 @@ char *ngx_http_sandbox_conf_runner(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
+char *ngx_http_sandbox_conf_jwt_secret(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_sandbox_conf_jwt_public(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_sandbox_conf_algorithms(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

@@ -10,6 +10,13 @@
 #define NGX_HTTP_SANDBOX_ENVIRONMENT  "ARCHESTRA_CODE_RUNTIME_ENABLED"
 
 
+typedef sandbox_jose_key_t *(*ngx_http_sandbox_make_key_pt)(
+    const uint8_t *data, size_t size, const char *kid, char *error);
+
+
+static char *ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf, ngx_http_sandbox_make_key_pt make, size_t max,
+    const char *expected);
 static char *ngx_http_sandbox_conf_expected(ngx_conf_t *cf,
     ngx_command_t *cmd);
 static ngx_int_t ngx_http_sandbox_conf_read_file(ngx_conf_t *cf,
@@ -197,26 +204,43 @@ ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
 }
 
 
-/* keys of both kinds are one set: several of them may be in use at a time */
+char *
+ngx_http_sandbox_conf_jwt_secret(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    return ngx_http_sandbox_conf_jwt_key(cf, cmd, conf,
+                                         sandbox_jose_key_secret,
+                                         SANDBOX_JOSE_MAX_SECRET,
+                                         "32 to 4096 random bytes, such as "
+                                         "\"openssl rand -out FILE 32\" makes");
+}
+
 
 char *
-ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_sandbox_conf_jwt_public(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    return ngx_http_sandbox_conf_jwt_key(cf, cmd, conf, sandbox_jose_key_pem,
+                                         SANDBOX_JOSE_MAX_PEM,
+                                         "the issuer's RSA public key, or "
+                                         "certificate, in PEM");
+}
+
+
+/* keys of both kinds are one set: several of them may be in use at a time */
+
+static char *
+ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf,
+    ngx_http_sandbox_make_key_pt make, size_t max, const char *expected)
 {
     ngx_http_sandbox_loc_conf_t *slcf = conf;
 
-    char                    error[SANDBOX_JOSE_ERROR_SIZE];
-    size_t                  max;
-    ngx_str_t              *value, content;
-    ngx_pool_cleanup_t     *cln;
-    sandbox_jose_key_t     *key, **k;
-    sandbox_jose_key_t   *(*make)(const uint8_t *data, size_t size,
-                                  const char *kid, char *error);
+    char                  error[SANDBOX_JOSE_ERROR_SIZE];
+    ngx_str_t            *value, content;
+    ngx_pool_cleanup_t   *cln;
+    sandbox_jose_key_t   *key, **k;
 
     value = cf->args->elts;
-
-    *(void **) &make = cmd->post;
-    max = (cmd->post == (void *) sandbox_jose_key_secret)
-          ? SANDBOX_JOSE_MAX_SECRET : SANDBOX_JOSE_MAX_PEM;
 
     if (slcf->keys == NULL) {
         slcf->keys = ngx_array_create(cf->pool, 2,
@@ -254,12 +278,7 @@ ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (key == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "can't use \"%V\" in \"%V\" directive: %s; it must "
-                           "be %s", &value[1], &cmd->name, error,
-                           max == SANDBOX_JOSE_MAX_SECRET
-                           ? "32 to 4096 random bytes, such as \"openssl rand "
-                             "-out FILE 32\" makes"
-                           : "the issuer's RSA public key, or certificate, "
-                             "in PEM");
+                           "be %s", &value[1], &cmd->name, error, expected);
         return NGX_CONF_ERROR;
     }
 

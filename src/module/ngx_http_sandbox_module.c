@@ -148,17 +148,17 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
 
     { ngx_string("sandbox_jwt_secret_file"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_sandbox_conf_jwt_key,
+      ngx_http_sandbox_conf_jwt_secret,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
-      (void *) sandbox_jose_key_secret },
+      NULL },
 
     { ngx_string("sandbox_jwt_key_file"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_sandbox_conf_jwt_key,
+      ngx_http_sandbox_conf_jwt_public,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
-      (void *) sandbox_jose_key_pem },
+      NULL },
 
     { ngx_string("sandbox_jwt_algorithms"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_1MORE,

@@ -363,6 +363,8 @@ ngx_http_sandbox_default_problem(ngx_http_sandbox_ctx_t *ctx,
 ngx_int_t
 ngx_http_sandbox_filter_init(ngx_conf_t *cf)
 {
+    /* before all others: errors must have their shape before gzip sees them */
+
     ngx_http_next_header_filter = ngx_http_top_header_filter;
     ngx_http_top_header_filter = ngx_http_sandbox_header_filter;
 
