@@ -66,7 +66,9 @@ typedef struct {
     int                    stat;
     pid_t                  session;      /* of the shell */
     unsigned               killed:1;     /* not to be used again */
+    unsigned               empty:1;      /* for good: its usage is final */
     uint64_t               cpu_base;     /* usage before this command */
+    uint64_t               usage;        /* as last read */
 } agent_tree_t;
 
 
@@ -406,6 +408,9 @@ int agent_tree_release(agent_tree_t *tree);
 void agent_tree_abandon(agent_tree_t *tree);
 
 unsigned agent_tree_count(agent_tree_t *tree);
+
+/* The same after the shell's end, when only what is in it can add to it. */
+unsigned agent_tree_left(agent_tree_t *tree);
 
 /* A descriptor with EPOLLPRI when it becomes empty; -1: there is none. */
 int agent_tree_events(agent_tree_t *tree);

@@ -680,7 +680,8 @@ agent_command_wait(agent_timer_t *timer)
 static void
 agent_command_exited(agent_command_t *command, int status, uint64_t cpu)
 {
-    int  error, directory;
+    int       error, directory;
+    unsigned  left;
 
     error = agent_spawn_error(&directory);
     command->pid = 0;
@@ -702,6 +703,7 @@ agent_command_exited(agent_command_t *command, int status, uint64_t cpu)
     agent_command_drain(command, 0, AGENT_COMMAND_DRAIN);
     agent_command_drain(command, 1, AGENT_COMMAND_DRAIN);
 
+    left = agent_tree_left(&command->tree);
     command->cpu_used = agent_tree_cpu(&command->tree);
 
     if (command->cpu_used == 0) {
@@ -710,7 +712,7 @@ agent_command_exited(agent_command_t *command, int status, uint64_t cpu)
 
     agent_command_total(command);
 
-    if (command->killed && agent_tree_count(&command->tree)) {
+    if (command->killed && left) {
         command->state = AGENT_COMMAND_ENDING;
         agent_timer_set(&command->wait, 1);
         return;
@@ -772,7 +774,7 @@ agent_command_finish(agent_command_t *command)
     agent_watch_close(&command->in);
     agent_command_judge(command);
 
-    command->processes = agent_tree_count(&command->tree);
+    command->processes = agent_tree_left(&command->tree);
 
     answer = agent_command_answer(command);
     waiting = command->waiting;

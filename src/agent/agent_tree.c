@@ -80,11 +80,12 @@ agent_tree_release(agent_tree_t *tree)
         return tree->session == 0 || agent_session_count(tree->session) == 0;
     }
 
-    if (agent_tree_count(tree)) {
+    if (agent_tree_left(tree)) {
         return 0;
     }
 
     tree->session = 0;
+    tree->empty = 0;
 
     /*
      * One is kept, so that the next command need not wait for mkdir; but
@@ -92,7 +93,7 @@ agent_tree_release(agent_tree_t *tree)
      */
 
     if (agent_tree_spare.number == 0 && !tree->killed) {
-        tree->cpu_base = agent_tree_usage(tree);
+        tree->cpu_base = tree->usage;
         agent_tree_spare = *tree;
 
     } else {
@@ -165,6 +166,26 @@ agent_tree_count(agent_tree_t *tree)
 }
 
 
+unsigned
+agent_tree_left(agent_tree_t *tree)
+{
+    unsigned  count;
+
+    if (tree->empty) {
+        return 0;
+    }
+
+    count = agent_tree_count(tree);
+
+    if (count == 0 && tree->number) {
+        tree->usage = agent_tree_usage(tree);
+        tree->empty = 1;
+    }
+
+    return count;
+}
+
+
 int
 agent_tree_events(agent_tree_t *tree)
 {
@@ -215,7 +236,7 @@ agent_tree_cpu(agent_tree_t *tree)
         return 0;
     }
 
-    usage = agent_tree_usage(tree);
+    usage = tree->empty ? tree->usage : agent_tree_usage(tree);
 
     return usage > tree->cpu_base ? usage - tree->cpu_base : 0;
 }
