@@ -38,6 +38,9 @@
 #define AGENT_SPAWN_PARTS  5             /* of 120 KiB: SANDBOX_WIRE_MAX_... */
 
 
+#define AGENT_SPAWN_DIRECTORY  3         /* of the child, after its streams */
+
+
 typedef struct {
     int                 in;
     int                 out;
@@ -63,10 +66,20 @@ static volatile struct {
     int                 directory;       /* it was fchdir() */
 } *agent_spawn_shared;
 
+/* no command can have more than the agent itself */
+
+static rlim_t  agent_spawn_open_files = RLIM_INFINITY;
+
 
 int
 agent_spawn_init(void)
 {
+    struct rlimit  limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        agent_spawn_open_files = limit.rlim_max;
+    }
+
     agent_spawn_shared = mmap(NULL, sizeof(*agent_spawn_shared),
                               PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
                               -1, 0);
@@ -82,7 +95,6 @@ agent_spawn(agent_command_t *command)
     long               pid;
     rlim_t             seconds;
     agent_child_t      child;
-    struct rlimit      limit;
     agent_request_t   *request;
     struct clone_args  args;
 
@@ -113,10 +125,8 @@ agent_spawn(agent_command_t *command)
 
     child.open_files.rlim_max = request->open_files;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0
-        && limit.rlim_max < child.open_files.rlim_max)
-    {
-        child.open_files.rlim_max = limit.rlim_max;
+    if (child.open_files.rlim_max > agent_spawn_open_files) {
+        child.open_files.rlim_max = agent_spawn_open_files;
     }
 
     child.open_files.rlim_cur = child.open_files.rlim_max;
@@ -243,6 +253,17 @@ agent_spawn_child(agent_child_t *child)
     syscall(SYS_dup3, child->out, STDOUT_FILENO, 0);
     syscall(SYS_dup3, child->err, STDERR_FILENO, 0);
 
+    /*
+     * Clients, runner and logs are closed while no process of the user can
+     * stop this one; only the directory goes on, until exec.
+     */
+
+    if (child->directory != AGENT_SPAWN_DIRECTORY) {
+        syscall(SYS_dup3, child->directory, AGENT_SPAWN_DIRECTORY, O_CLOEXEC);
+    }
+
+    syscall(SYS_close_range, AGENT_SPAWN_DIRECTORY + 1, ~0U, 0);
+
     syscall(SYS_prlimit64, 0, RLIMIT_CPU, &child->cpu, NULL);
     syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &child->open_files, NULL);
 
@@ -250,7 +271,7 @@ agent_spawn_child(agent_child_t *child)
         && syscall(SYS_setresgid, AGENT_GID, AGENT_GID, AGENT_GID) == 0
         && syscall(SYS_setresuid, AGENT_UID, AGENT_UID, AGENT_UID) == 0)
     {
-        if (syscall(SYS_fchdir, child->directory) == -1) {
+        if (syscall(SYS_fchdir, AGENT_SPAWN_DIRECTORY) == -1) {
             agent_spawn_shared->directory = 1;
 
         } else if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL,
