@@ -220,6 +220,10 @@ ctl_client_prepare(ctl_client_t *client, const char *token)
 
     client->headers = curl_slist_append(NULL, "Expect:");
 
+    if (client->headers == NULL) {
+        return ctl_fault("no memory");
+    }
+
     if (token != NULL) {
         if (asprintf(&line, "Authorization: Bearer %s", token) == -1) {
             return ctl_fault("no memory");

@@ -98,6 +98,7 @@ static int
 ctl_process_read(int fd, int64_t deadline, char *output)
 {
     char            more[4096];
+    int             ready;
     size_t          n, size;
     int64_t         left;
     ssize_t         got;
@@ -115,7 +116,13 @@ ctl_process_read(int fd, int64_t deadline, char *output)
             return 1;
         }
 
-        if (poll(&p, 1, (int) left) <= 0) {
+        ready = poll(&p, 1, (int) left);
+
+        if (ready == -1 && errno != EINTR) {
+            return 0;
+        }
+
+        if (ready <= 0) {
             continue;
         }
 
