@@ -30,9 +30,11 @@ def start():
             sandbox_jwt_secret_file %s/jwt.key;
             sandbox_command_size 1k;
             sandbox_wall_time 60s;
+            access_log %s/logs/length.log length;
         }
-    """ % g.dir
+    """ % (g.dir, g.dir)
     g.options["http"] = """
+    log_format length "$status $upstream_response_length $body_bytes_sent";
     server {
         listen 127.0.0.1:%d http2;
         location /sandbox/ {
@@ -608,6 +610,15 @@ def resident():
         with open("/proc/%d/statm" % pid) as f:
             total += int(f.read().split()[1]) * 4096
     return total
+
+
+@test("http/length-in-the-log")
+def length_in_the_log():
+    """The upstream's length is the answer's, though it came as frames."""
+    r = post({"command": "mock: fill=stdout,x,100000"}, path="/small/" + RUN)
+    line = "200 %d %d" % (len(r.body), len(r.body))
+    wait_for(lambda: g.read("logs/length.log").endswith(line + "\n"), 10,
+             line)
 
 
 @test("http/many-at-once")
