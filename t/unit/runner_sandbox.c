@@ -1,0 +1,754 @@
+/*
+ * The runner between nginx and agents, with neither: connections are socket
+ * pairs, an agent is the other end of a control channel, slots are made up.
+ */
+
+/* link: src/runner/conn.c src/runner/container.c src/runner/control.c */
+/* link: src/runner/error.c src/runner/file.c src/runner/grants.c */
+/* link: src/runner/jobs.c src/runner/log.c src/runner/loop.c */
+/* link: src/runner/message.c src/runner/operation.c src/runner/pool.c */
+/* link: src/runner/queue.c src/runner/sandbox.c src/runner/session.c */
+/* link: src/wire/sandbox_wire.c -lpthread */
+/* flags: -U_GNU_SOURCE */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "test.h"
+#include "conn.h"
+#include "container.h"
+#include "control.h"
+#include "pool.h"
+#include "sandbox.h"
+
+
+#define MAX_AGENTS  16
+#define TURNS       1000
+
+
+typedef struct {
+    int  control;
+    int  death;
+} agent_t;
+
+
+/* the other ends of what the slots below opened, in that order */
+
+static agent_t             agents[MAX_AGENTS];
+static unsigned            nagents;
+static runner_t            runner;
+static runner_options_t    options;
+static struct sockaddr_un  address;
+
+
+static void start(void);
+static void finish(void);
+static int client(char session, uint8_t operation);
+static void serve(void);
+static void nothing(void *data);
+static void due(runner_timer_t *timer);
+static void until_agent(unsigned n);
+static unsigned made(void);
+static void say(unsigned agent, uint8_t type, uint32_t serial, uint16_t tag,
+    uint64_t value);
+static void be_ready(unsigned agent);
+static unsigned heard(unsigned agent, uint32_t *serial);
+static unsigned take(unsigned agent);
+static void die(unsigned agent);
+static int refused(int fd, const char *code);
+static runner_sandbox_t *sandbox_of(char session);
+
+static void silent(void);
+static void slow(void);
+static void returned(void);
+static void wrong_fresh(void);
+static void reset_limits(void);
+static void uncounted(void);
+static void claims(void);
+
+
+int
+main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+
+    start();
+
+    silent();
+    slow();
+    returned();
+    wrong_fresh();
+    reset_limits();
+    uncounted();
+    claims();
+
+    finish();
+
+    return test_done();
+}
+
+
+/* the agent that takes nothing is ended, and another one gets it all */
+
+static void
+silent(void)
+{
+    int                  fd;
+    uint32_t             serial;
+    runner_container_t  *container;
+
+    fd = client('a', SANDBOX_OPERATION_COMMAND);
+    until_agent(1);
+    be_ready(0);
+
+    is_number(heard(0, &serial), SANDBOX_CONTROL_CLAIM, "whose it is");
+    is_number(heard(0, &serial), SANDBOX_CONTROL_CONN, "the connection");
+
+    container = sandbox_of('a')->container;
+    ok(container->timer.index != 0, "its TAKEN has a deadline");
+    is_number(runner.grants.used, 1, "it has a run slot");
+
+    due(&container->timer);
+    is_number(container->state, RUNNER_CONTAINER_READY,
+              "it gets time when it is seen for the first time");
+
+    due(&container->timer);
+    until_agent(2);
+    be_ready(1);
+
+    is_number(heard(1, &serial), SANDBOX_CONTROL_CLAIM, "there is a new one");
+    is_number(heard(1, &serial), SANDBOX_CONTROL_CONN, "and gets it");
+    is_number(runner.grants.used, 1, "the slot of the first came back");
+
+    say(1, SANDBOX_CONTROL_TAKEN, serial, 0, 0);
+    is_number(container->timer.index, 0, "nothing is waited for any more");
+
+    say(1, SANDBOX_CONTROL_DONE, 0, 0, 0);
+    is_number(runner.grants.used, 0, "no run slot is in use");
+
+    close(fd);
+}
+
+
+/* each TAKEN gives all of the time anew */
+
+static void
+slow(void)
+{
+    int                  fds[2];
+    uint32_t             serial;
+    runner_container_t  *container;
+
+    container = sandbox_of('a')->container;
+
+    fds[0] = client('a', SANDBOX_OPERATION_COMMAND);
+    fds[1] = client('a', SANDBOX_OPERATION_COMMAND);
+    serve();
+    is_number(container->sent.n, 2, "two were handed over");
+
+    due(&container->timer);
+    is_number(heard(1, &serial), SANDBOX_CONTROL_CONN, "the first");
+    say(1, SANDBOX_CONTROL_TAKEN, serial, 0, 0);
+    due(&container->timer);
+    is_number(container->state, RUNNER_CONTAINER_READY, "it lives");
+
+    is_number(take(1), 1, "it takes the second");
+    is_number(container->timer.index, 0, "nothing is waited for");
+
+    say(1, SANDBOX_CONTROL_DONE, 0, 0, 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+
+/* a command that was accepted keeps its place when its client is gone */
+
+static void
+returned(void)
+{
+    int                  ends[2], memfd;
+    uint8_t              p[SANDBOX_WIRE_PREAMBLE_SIZE];
+    runner_conn_t       *conn;
+    runner_sandbox_t    *sandbox;
+    sandbox_preamble_t   preamble;
+
+    memset(&preamble, 0, sizeof(preamble));
+    preamble.version = SANDBOX_WIRE_VERSION;
+    preamble.operation = SANDBOX_OPERATION_COMMAND;
+    memset(preamble.key, 'k', sizeof(preamble.key));
+    sandbox_preamble_write(p, &preamble);
+
+    memfd = memfd_create("request", MFD_CLOEXEC);
+
+    if (write(memfd, p, sizeof(p)) != sizeof(p)
+        || socketpair(AF_UNIX, SOCK_STREAM|SOCK_NONBLOCK|SOCK_CLOEXEC, 0,
+                      ends) == -1)
+    {
+        exit(1);
+    }
+
+    sandbox = sandbox_of('a');
+    conn = runner_conn_returned(&runner, ends[0], memfd);
+
+    if (!ok(conn != NULL, "it is taken back")) {
+        exit(1);
+    }
+
+    is_number(conn->preamble.key[0], 0, "the key is not kept");
+
+    runner_conn_wait(conn, &sandbox->returned, sandbox);
+    close(ends[1]);
+    serve();
+    is_number(sandbox->returned.n, 1, "it waits after a hang-up");
+
+    due(&conn->timer);
+    is_number(sandbox->returned.n, 1, "also when a PING is due");
+
+    conn->deadline = 1;
+    due(&conn->timer);
+    is_number(sandbox->returned.n, 0, "but not for ever");
+}
+
+
+/* what comes after a FRESH command that was lost did not ask for it */
+
+static void
+wrong_fresh(void)
+{
+    int                fd;
+    runner_sandbox_t  *sandbox;
+
+    fd = client('a', SANDBOX_OPERATION_COMMAND);
+    serve();
+
+    sandbox = sandbox_of('a');
+    is_number(sandbox->container->sent.n, 1, "one was handed over");
+
+    say(1, SANDBOX_CONTROL_REPLACE, 0, 0, 0);
+    until_agent(3);
+    die(1);
+
+    is_number(sandbox->waiting.n, 1, "it waits for the next one");
+    is_number(sandbox->waiting.first->fresh, 0, "and is not the fresh one");
+
+    be_ready(2);
+    is_number(take(2), 1, "the next one takes it");
+    say(2, SANDBOX_CONTROL_DONE, 0, 0, 0);
+    close(fd);
+}
+
+
+/* RESET makes a container run: it asks for room, too */
+
+static void
+reset_limits(void)
+{
+    int                fds[2];
+    unsigned           n;
+    runner_sandbox_t  *sandbox;
+
+    sandbox = sandbox_of('a');
+    runner_container_end(sandbox->container, SANDBOX_OUTCOME_LOST, 0);
+    die(2);
+
+    for (n = 0; n < TURNS && sandbox->live; n++) {
+        serve();
+    }
+
+    is_number(sandbox->live, 0, "it is stopped");
+
+    runner.max_per_tenant = 1;
+    fds[0] = client('b', SANDBOX_OPERATION_COMMAND);
+    until_agent(4);
+    be_ready(3);
+    is_number(runner.live, 1, "another one of the same tenant runs");
+
+    fds[1] = client('a', SANDBOX_OPERATION_RESET);
+    serve();
+    ok(refused(fds[1], "too_many_sandboxes"), "there is no room for a RESET");
+    is_number(runner.live, 1, "nothing was made");
+
+    runner.max_per_tenant = 10;
+    is_number(take(3), 1, "the other one takes its request");
+    say(3, SANDBOX_CONTROL_DONE, 0, 0, 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+
+/* a command that changes no report is not counted for ever */
+
+static void
+uncounted(void)
+{
+    int                fds[2];
+    runner_sandbox_t  *sandbox;
+
+    sandbox = sandbox_of('b');
+    is_number(runner.queued, 0, "no command waits");
+
+    runner.grants.used = runner.grants.total;
+    fds[0] = client('b', SANDBOX_OPERATION_COMMAND);
+    serve();
+    is_number(runner.queued, 1, "one was sent without a run slot");
+
+    is_number(take(3), 1, "it is taken");
+    is_number(runner.queued, 1, "and waits");
+
+    runner_session_tick(&runner);
+    is_number(runner.queued, 1, "for a moment");
+    runner_session_tick(&runner);
+    is_number(runner.queued, 0, "but not for ever");
+    ok(runner_session_busy(sandbox), "its request may still come in");
+
+    runner.loop.now += SANDBOX_WIRE_REQUEST_WAIT;
+    ok(!runner_session_busy(sandbox), "not for ever, either");
+
+    fds[1] = client('b', SANDBOX_OPERATION_COMMAND);
+    serve();
+    is_number(take(3), 1, "another one");
+    say(3, SANDBOX_CONTROL_STATE, 0, SANDBOX_TAG_QUEUED, 1);
+    is_number(runner.queued, 1, "it is counted once");
+    say(3, SANDBOX_CONTROL_STATE, 0, SANDBOX_TAG_QUEUED, 0);
+    is_number(runner.queued, 0, "it waits no more");
+    ok(!runner_session_busy(sandbox), "the sandbox can be stopped");
+
+    runner.grants.used = 0;
+    close(fds[0]);
+    close(fds[1]);
+}
+
+
+/* nobody has run slots that we did not give */
+
+static void
+claims(void)
+{
+    int  fd;
+
+    fd = client('c', SANDBOX_OPERATION_COMMAND);
+    until_agent(5);
+
+    say(4, SANDBOX_CONTROL_READY, 0, SANDBOX_TAG_SLOTS, 1);
+    until_agent(6);
+    is_number(runner.grants.used, 0, "it got none, and is ended");
+
+    be_ready(5);
+    is_number(take(5), 1, "its successor works");
+    close(fd);
+}
+
+
+static void
+start(void)
+{
+    runner_error_t  err;
+
+    runner_error_init(&err);
+
+    options.listen_fd = -1;
+    options.group = (gid_t) -1;
+    options.memory = 64;
+    options.disk = 64;
+    options.processes = 64;
+    memset(options.key, 'k', sizeof(options.key));
+
+    snprintf(address.sun_path, sizeof(address.sun_path),
+             "/tmp/runner-unit.%d", (int) getpid());
+    address.sun_family = AF_UNIX;
+    options.socket = address.sun_path;
+
+    runner.options = &options;
+    runner.max_conns = 1000;
+    runner.max_live = 100;
+    runner.max_per_tenant = 10;
+    runner.max_queued = 100;
+    runner.idle_ms = 100000;
+    runner_grants_init(&runner.grants, 4);
+
+    if (runner_loop_init(&runner.loop) == -1
+        || runner_jobs_init(&runner.jobs, &runner.loop) == -1
+        || runner_server_open(&runner, &err) == -1)
+    {
+        printf("# %s\n", err.text);
+        exit(1);
+    }
+
+    runner_pool_init(&runner);
+}
+
+
+static void
+finish(void)
+{
+    unsigned             i, n;
+    runner_sandbox_t    *sandbox;
+
+    for (i = 0; i < RUNNER_BUCKETS; i++) {
+        while ((sandbox = runner.sessions[i]) != NULL) {
+            (void) runner_sandbox_delete(sandbox);
+        }
+    }
+
+    for (i = 0; i < made(); i++) {
+        die(i);
+    }
+
+    for (n = 0; n < TURNS && (runner.containers != NULL || runner.conns);
+         n++)
+    {
+        serve();
+    }
+
+    for (i = 0; i < made(); i++) {
+        close(agents[i].control);
+        close(agents[i].death);
+    }
+
+    ok(runner.containers == NULL, "all containers have ended");
+    is_number(runner.conns, 0, "all connections are closed");
+    is_number(runner.grants.used, 0, "all run slots came back");
+    is_number(runner.queued, 0, "nothing waits");
+
+    runner_server_close(&runner);
+    runner_jobs_free(&runner.jobs);
+    runner_loop_free(&runner.loop);
+}
+
+
+/* a connection with the 128 bytes of a request sent */
+
+static int
+client(char session, uint8_t operation)
+{
+    int                 fd;
+    uint8_t             p[SANDBOX_WIRE_PREAMBLE_SIZE];
+    sandbox_preamble_t  preamble;
+
+    memset(&preamble, 0, sizeof(preamble));
+    preamble.version = SANDBOX_WIRE_VERSION;
+    preamble.operation = operation;
+    memcpy(preamble.key, options.key, sizeof(preamble.key));
+    memset(preamble.session, session, sizeof(preamble.session));
+    sandbox_preamble_write(p, &preamble);
+
+    fd = socket(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC, 0);
+
+    if (fd == -1
+        || connect(fd, (struct sockaddr *) &address, sizeof(address)) == -1
+        || write(fd, p, sizeof(p)) != sizeof(p))
+    {
+        printf("# client: %s\n", strerror(errno));
+        exit(1);
+    }
+
+    return fd;
+}
+
+
+/* all that can be done now is done, timers that are due included */
+
+static void
+serve(void)
+{
+    struct pollfd          p;
+    static runner_timer_t  timer = { .handler = nothing };
+
+    p.fd = runner.loop.epoll;
+    p.events = POLLIN;
+
+    do {
+        if (runner_timer_start(&runner.loop, &timer, 0) == -1) {
+            exit(1);
+        }
+
+        runner_loop_turn(&runner.loop);
+    } while (poll(&p, 1, 5) == 1);
+}
+
+
+static void
+nothing(void *data)
+{
+}
+
+
+static void
+due(runner_timer_t *timer)
+{
+    if (runner_timer_start(&runner.loop, timer, 0) == -1) {
+        exit(1);
+    }
+
+    serve();
+}
+
+
+/* the agents that were made are `n`, and all jobs are done */
+
+static void
+until_agent(unsigned n)
+{
+    unsigned  i;
+
+    for (i = 0; i < TURNS; i++) {
+        serve();
+
+        if (made() == n && runner.jobs.pending == 0) {
+            return;
+        }
+    }
+
+    printf("# %u agents, not %u\n", made(), n);
+    exit(1);
+}
+
+
+static unsigned
+made(void)
+{
+    return __atomic_load_n(&nagents, __ATOMIC_ACQUIRE);
+}
+
+
+static void
+say(unsigned agent, uint8_t type, uint32_t serial, uint16_t tag,
+    uint64_t value)
+{
+    uint8_t           b[64];
+    sandbox_writer_t  w;
+
+    sandbox_writer_init(&w, b, sizeof(b));
+
+    if (tag) {
+        sandbox_write_number(&w, tag, value);
+    }
+
+    ok(runner_message_send(agents[agent].control, type, 0, serial, b,
+                           w.pos - b, NULL, 0) == 0,
+       "agent %u says %u", agent, type);
+    serve();
+}
+
+
+static void
+be_ready(unsigned agent)
+{
+    uint8_t           b[64];
+    sandbox_writer_t  w;
+
+    sandbox_writer_init(&w, b, sizeof(b));
+    sandbox_write_number(&w, SANDBOX_TAG_VERSION_MIN, SANDBOX_WIRE_VERSION);
+    sandbox_write_number(&w, SANDBOX_TAG_VERSION_MAX, SANDBOX_WIRE_VERSION);
+
+    ok(runner_message_send(agents[agent].control, SANDBOX_CONTROL_READY, 0, 0,
+                           b, w.pos - b, NULL, 0) == 0,
+       "agent %u is ready", agent);
+    serve();
+}
+
+
+/* the type of its next message; descriptors are closed.  0: there is none */
+
+static unsigned
+heard(unsigned agent, uint32_t *serial)
+{
+    runner_message_t  message;
+
+    if (runner_message_receive(agents[agent].control, &message) != 1) {
+        return 0;
+    }
+
+    *serial = message.serial;
+    runner_message_close(&message);
+
+    return message.type;
+}
+
+
+/* it takes all that it was given; how many these were */
+
+static unsigned
+take(unsigned agent)
+{
+    unsigned  type, n;
+    uint32_t  serial;
+
+    n = 0;
+
+    while ((type = heard(agent, &serial)) != 0) {
+        if (type == SANDBOX_CONTROL_CONN) {
+            say(agent, SANDBOX_CONTROL_TAKEN, serial, 0, 0);
+            n++;
+        }
+    }
+
+    return n;
+}
+
+
+static void
+die(unsigned agent)
+{
+    uint64_t  one;
+
+    one = 1;
+    (void) !write(agents[agent].death, &one, sizeof(one));
+}
+
+
+static int
+refused(int fd, const char *code)
+{
+    ssize_t  n;
+    uint8_t  b[1024];
+
+    n = recv(fd, b, sizeof(b), MSG_DONTWAIT);
+
+    return n > SANDBOX_WIRE_FRAME_SIZE && b[4] == SANDBOX_FRAME_ERROR
+           && memmem(b, n, code, strlen(code)) != NULL;
+}
+
+
+static runner_sandbox_t *
+sandbox_of(char session)
+{
+    uint8_t            key[SANDBOX_WIRE_SESSION_SIZE];
+    runner_sandbox_t  *sandbox;
+
+    memset(key, session, sizeof(key));
+    sandbox = runner_sandbox_find(&runner, key);
+
+    if (sandbox == NULL) {
+        printf("# there is no sandbox\n");
+        exit(1);
+    }
+
+    return sandbox;
+}
+
+
+/* slots, as the runner sees them; on threads of its own */
+
+void
+runner_slot_init(runner_slot_t *slot)
+{
+    memset(slot, 0, sizeof(*slot));
+    slot->pidfd = -1;
+    slot->control = -1;
+}
+
+
+int
+runner_slot_create(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    int       ends[2];
+    unsigned  n;
+
+    n = made();
+
+    if (n == MAX_AGENTS
+        || socketpair(AF_UNIX, SOCK_SEQPACKET|SOCK_NONBLOCK|SOCK_CLOEXEC, 0,
+                      ends) == -1)
+    {
+        return runner_error(err, "internal", errno, "no agent");
+    }
+
+    slot->record.pid = 1;
+    slot->pidfd = eventfd(0, EFD_CLOEXEC);
+    slot->control = ends[0];
+    agents[n].control = ends[1];
+    agents[n].death = dup(slot->pidfd);
+
+    __atomic_store_n(&nagents, n + 1, __ATOMIC_RELEASE);
+
+    return 0;
+}
+
+
+int
+runner_slot_start(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    return runner_slot_create(host, slot, err);
+}
+
+
+int
+runner_slot_stop(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    if (slot->control != -1) {
+        close(slot->control);
+        close(slot->pidfd);
+    }
+
+    slot->record.pid = 0;
+    slot->control = -1;
+    slot->pidfd = -1;
+
+    return 0;
+}
+
+
+int
+runner_slot_destroy(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    return runner_slot_stop(host, slot, err);
+}
+
+
+int
+runner_slot_adopt(runner_host_t *host, runner_slot_t *slot)
+{
+    return -1;
+}
+
+
+int
+runner_slot_save(runner_host_t *host, const runner_slot_t *slot, int sync)
+{
+    return 0;
+}
+
+
+uint64_t
+runner_slot_disk(runner_host_t *host, const runner_slot_t *slot)
+{
+    return 0;
+}
+
+
+void
+runner_slot_words(runner_host_t *host, const runner_slot_t *slot, char *text,
+    size_t size)
+{
+    text[0] = '\0';
+}
+
+
+int
+runner_cgroup_limit(runner_cgroups_t *cgroups, uint32_t number,
+    uint32_t memory, uint32_t processes)
+{
+    return 0;
+}
+
+
+int
+runner_cgroup_usage(runner_cgroups_t *cgroups, uint32_t number,
+    runner_cgroup_usage_t *usage)
+{
+    return 0;
+}
