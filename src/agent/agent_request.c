@@ -23,27 +23,28 @@ static const struct {
     size_t       offset;
     const char  *detail;
 } agent_numbers[] = {
-    { SANDBOX_TAG_WALL_MS, 1, AGENT_MAX_TIME,
+    { SANDBOX_TAG_WALL_MS, 1, SANDBOX_WIRE_MAX_TIME,
       offsetof(agent_request_t, wall_ms),
-      "WALL_MS is not between 1 ms and 7 days." },
+      "WALL_MS is not between 1 ms and 24 hours." },
 
-    { SANDBOX_TAG_CPU_MS, 1, AGENT_MAX_TIME,
+    { SANDBOX_TAG_CPU_MS, 1, SANDBOX_WIRE_MAX_TIME,
       offsetof(agent_request_t, cpu_ms),
-      "CPU_MS is not between 1 ms and 7 days." },
+      "CPU_MS is not between 1 ms and 24 hours." },
 
-    { SANDBOX_TAG_OUTPUT, 0, AGENT_MAX_OUTPUT,
+    { SANDBOX_TAG_OUTPUT, 0, SANDBOX_WIRE_MAX_CAPTURE,
       offsetof(agent_request_t, output),
-      "OUTPUT is more than 16 MiB." },
+      "OUTPUT is more than 4 MiB." },
 
-    { SANDBOX_TAG_OUTPUT_TOTAL, 1, AGENT_MAX_TOTAL,
+    { SANDBOX_TAG_OUTPUT_TOTAL, 1, SANDBOX_WIRE_MAX_WRITTEN,
       offsetof(agent_request_t, output_total),
       "OUTPUT_TOTAL is not between 1 byte and 1 TiB." },
 
-    { SANDBOX_TAG_OPEN_FILES, AGENT_MIN_OPEN_FILES, AGENT_MAX_OPEN_FILES,
+    { SANDBOX_TAG_OPEN_FILES, SANDBOX_WIRE_MIN_OPEN_FILES,
+      SANDBOX_WIRE_MAX_OPEN_FILES,
       offsetof(agent_request_t, open_files),
       "OPEN_FILES is not between 16 and 1048576." },
 
-    { SANDBOX_TAG_PENDING, 0, AGENT_MAX_PENDING,
+    { SANDBOX_TAG_PENDING, 0, SANDBOX_WIRE_MAX_PENDING,
       offsetof(agent_request_t, pending),
       "PENDING is more than 1000." }
 };

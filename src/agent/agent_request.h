@@ -18,13 +18,6 @@
 #define AGENT_DEFAULT_OPEN_FILES   1024
 #define AGENT_DEFAULT_PENDING      10
 
-#define AGENT_MAX_TIME             ((uint64_t) 7 * 24 * 3600 * 1000)
-#define AGENT_MAX_OUTPUT           (16 * 1024 * 1024)
-#define AGENT_MAX_TOTAL            ((uint64_t) 1 << 40)
-#define AGENT_MIN_OPEN_FILES       16
-#define AGENT_MAX_OPEN_FILES       (1024 * 1024)
-#define AGENT_MAX_PENDING          1000
-
 
 /* pointers into the head it was read from; not ended by NUL, none inside */
 

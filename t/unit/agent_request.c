@@ -110,18 +110,18 @@ numbers(void)
         const char  *code;
     } cases[] = {
         { SANDBOX_TAG_WALL_MS, 0, "bad_request" },
-        { SANDBOX_TAG_WALL_MS, AGENT_MAX_TIME, NULL },
-        { SANDBOX_TAG_WALL_MS, AGENT_MAX_TIME + 1, "bad_request" },
+        { SANDBOX_TAG_WALL_MS, SANDBOX_WIRE_MAX_TIME, NULL },
+        { SANDBOX_TAG_WALL_MS, SANDBOX_WIRE_MAX_TIME + 1, "bad_request" },
         { SANDBOX_TAG_CPU_MS, 0, "bad_request" },
         { SANDBOX_TAG_CPU_MS, UINT64_MAX, "bad_request" },
-        { SANDBOX_TAG_OUTPUT, AGENT_MAX_OUTPUT, NULL },
-        { SANDBOX_TAG_OUTPUT, AGENT_MAX_OUTPUT + 1, "bad_request" },
+        { SANDBOX_TAG_OUTPUT, SANDBOX_WIRE_MAX_CAPTURE, NULL },
+        { SANDBOX_TAG_OUTPUT, SANDBOX_WIRE_MAX_CAPTURE + 1, "bad_request" },
         { SANDBOX_TAG_OUTPUT_TOTAL, 0, "bad_request" },
-        { SANDBOX_TAG_OUTPUT_TOTAL, AGENT_MAX_TOTAL + 1, "bad_request" },
+        { SANDBOX_TAG_OUTPUT_TOTAL, SANDBOX_WIRE_MAX_WRITTEN + 1, "bad_request" },
         { SANDBOX_TAG_OPEN_FILES, 15, "bad_request" },
         { SANDBOX_TAG_OPEN_FILES, 1048577, "bad_request" },
-        { SANDBOX_TAG_PENDING, AGENT_MAX_PENDING, NULL },
-        { SANDBOX_TAG_PENDING, AGENT_MAX_PENDING + 1, "bad_request" }
+        { SANDBOX_TAG_PENDING, SANDBOX_WIRE_MAX_PENDING, NULL },
+        { SANDBOX_TAG_PENDING, SANDBOX_WIRE_MAX_PENDING + 1, "bad_request" }
     };
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
