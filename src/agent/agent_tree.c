@@ -119,6 +119,10 @@ agent_tree_abandon(agent_tree_t *tree)
 
     if (agent_tree_abandoned_count < AGENT_TREE_ABANDONED) {
         agent_tree_abandoned[agent_tree_abandoned_count++] = tree->number;
+
+    } else {
+        agent_log("cgroup2 directory c%u is busy and is left to the runner: "
+                  "%d are so already", tree->number, AGENT_TREE_ABANDONED);
     }
 
     tree->number = 0;

@@ -382,7 +382,7 @@ def background_late():
 @test("exec/background-lives-on")
 def background_lives():
     run("while :; do date +%s%N > beat; sleep 0.05; done &")
-    one = out("cat beat")
+    one = out("until [ -s beat ]; do sleep 0.05; done; cat beat")
     wait_for(lambda: out("cat beat") not in ("", one), 10, "another beat")
     same(code("pkill -f '[w]hile :'; true"), 0)
 
