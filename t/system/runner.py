@@ -371,6 +371,53 @@ def stopped_agent():
         check(states(out).count("exit") >= 5, "some have run")
 
 
+@test("runner/silent-agent")
+def silent_agent():
+    """What it does not take goes to its successor, in order."""
+    with Runner("--pool", "1") as r:
+        r.command("s", "echo kept > f; echo > order")
+        r.command("busy", "true")
+        before = r.record("s")["pid"]
+        os.kill(int(before), signal.SIGSTOP)
+        sockets = []
+        for i in range(5):
+            sockets.append(r.client.send(wire.COMMAND, wire.fields(
+                ("COMMAND", "cat f; echo %d >> order" % i), ("PENDING", 10)),
+                session=session("s"), tenant=tenant("s")))
+            time.sleep(0.02)
+        same(r.command("busy", "echo x").stdout, b"x\n", "others work")
+        answers = []
+        for s in sockets:
+            answers.append(r.client.answer(s))
+            s.close()
+        same(states(answers), ["exit"] * 5)
+        same({a.stdout for a in answers}, {b"kept\n"}, "with their files")
+        same(r.command("s", "cat order").stdout.split(),
+             [b"%d" % i for i in range(5)], "each once, in order")
+        check(r.record("s")["pid"] != before, "it is another one")
+        check("takes no connections" in r.text(), "the log says why")
+        same(r.limits()["RUNNING"], 0, "no run slot is lost")
+        same(r.limits()["QUEUED"], 0, "nothing waits")
+
+
+@test("runner/reset-of-a-stopped-one")
+def reset_stopped():
+    with Runner("--per-tenant", "1", "--pool", "0") as r:
+        one = {"tenant": tenant("one")}
+        r.command("a", "echo a > f", **one)
+        time.sleep(0.3)
+        same(r.command("b", "true", **one).outcome, "exit")
+        wait_for(lambda: r.call(wire.STATUS, "a").result["STATE"]
+                 == wire.STATES.index("idle"), 10, "a is stopped")
+        out = together(
+            lambda: r.command("b", "sleep 2", **one),
+            lambda: time.sleep(0.7) or r.call(wire.RESET, "a", **one))
+        same(states(out)[0], "exit")
+        same(out[1].code, "too_many_sandboxes")
+        same(r.command("a", "cat f", **one).stdout, b"a\n",
+             "a RESET that was refused has removed nothing")
+
+
 @test("runner/no-room")
 def no_room():
     with Runner("--pool", "0") as r:
