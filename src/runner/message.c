@@ -48,7 +48,7 @@ runner_message_send(int fd, uint8_t type, uint8_t flags, uint32_t serial,
         m.msg_control = u.data;
         m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
 
-        c = CMSG_FIRSTHDR(&m);
+        c = &u.align;
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
         c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
