@@ -107,6 +107,8 @@ write_file("short", "x" x 31);
 write_file("pem", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n");
 write_file("json", '{"keys":[{"kty":"oct","k":"AAAAAAAAAAAAAAAAAAAAAAAA"}]}');
 write_file("garbage", "this is no key, but has more than thirty-two bytes\n");
+write_file("open.key", "x" x 40);
+chmod 0644, "$dir/open.key";
 mkdir "$dir/folder";
 system("openssl genrsa -out $dir/private.pem 2048 2>/dev/null") == 0 or die;
 system("openssl pkey -in $dir/private.pem -pubout -out $dir/public.pem") == 0
@@ -122,6 +124,9 @@ accepted("the example", "", "");
 accepted("module loaded and not used", "", "", base => "", jwt => "",
          on => "");
 accepted("an RSA key", "", "", jwt => "sandbox_jwt_key_file DIR/public.pem;");
+accepted("a secret that all can read", "", "",
+         jwt => "sandbox_jwt_secret_file DIR/open.key;",
+         warns => qr/\[warn\].*"chmod o=/);
 accepted("all caps", "", <<'_EOC_');
 sandbox_cpu_time 30s; sandbox_memory 1g; sandbox_wall_time 120s;
 sandbox_output 256k; sandbox_output_total 1g; sandbox_file_size 16m;

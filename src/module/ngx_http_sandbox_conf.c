@@ -16,11 +16,11 @@ typedef sandbox_jose_key_t *(*ngx_http_sandbox_make_key_pt)(
 
 static char *ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf, ngx_http_sandbox_make_key_pt make, size_t max,
-    const char *expected);
+    ngx_uint_t secret, const char *expected);
 static char *ngx_http_sandbox_conf_expected(ngx_conf_t *cf,
     ngx_command_t *cmd);
 static ngx_int_t ngx_http_sandbox_conf_read_file(ngx_conf_t *cf,
-    ngx_command_t *cmd, ngx_str_t *file, size_t max, ngx_str_t *content);
+    ngx_command_t *cmd, size_t max, ngx_uint_t secret, ngx_str_t *content);
 static void ngx_http_sandbox_conf_free_key(void *data);
 static ngx_int_t ngx_http_sandbox_conf_hex(u_char *dst, u_char *src,
     size_t size);
@@ -166,7 +166,7 @@ ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
 
     value = cf->args->elts;
 
-    if (ngx_http_sandbox_conf_read_file(cf, cmd, &value[1], 1024, &content)
+    if (ngx_http_sandbox_conf_read_file(cf, cmd, 1024, 1, &content)
         != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -210,7 +210,7 @@ ngx_http_sandbox_conf_jwt_secret(ngx_conf_t *cf, ngx_command_t *cmd,
 {
     return ngx_http_sandbox_conf_jwt_key(cf, cmd, conf,
                                          sandbox_jose_key_secret,
-                                         SANDBOX_JOSE_MAX_SECRET,
+                                         SANDBOX_JOSE_MAX_SECRET, 1,
                                          "32 to 4096 random bytes, such as "
                                          "\"openssl rand -out FILE 32\" makes");
 }
@@ -221,7 +221,7 @@ ngx_http_sandbox_conf_jwt_public(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf)
 {
     return ngx_http_sandbox_conf_jwt_key(cf, cmd, conf, sandbox_jose_key_pem,
-                                         SANDBOX_JOSE_MAX_PEM,
+                                         SANDBOX_JOSE_MAX_PEM, 0,
                                          "the issuer's RSA public key, or "
                                          "certificate, in PEM");
 }
@@ -231,7 +231,8 @@ ngx_http_sandbox_conf_jwt_public(ngx_conf_t *cf, ngx_command_t *cmd,
 
 static char *
 ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf,
-    ngx_http_sandbox_make_key_pt make, size_t max, const char *expected)
+    ngx_http_sandbox_make_key_pt make, size_t max, ngx_uint_t secret,
+    const char *expected)
 {
     ngx_http_sandbox_loc_conf_t *slcf = conf;
 
@@ -258,7 +259,7 @@ ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf,
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_sandbox_conf_read_file(cf, cmd, &value[1], max, &content)
+    if (ngx_http_sandbox_conf_read_file(cf, cmd, max, secret, &content)
         != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -544,7 +545,7 @@ ngx_http_sandbox_conf_environment(ngx_conf_t *cf,
 
 static ngx_int_t
 ngx_http_sandbox_conf_read_file(ngx_conf_t *cf, ngx_command_t *cmd,
-    ngx_str_t *file, size_t max, ngx_str_t *content)
+    size_t max, ngx_uint_t secret, ngx_str_t *content)
 {
     ssize_t           n;
     ngx_fd_t          fd;
@@ -552,7 +553,7 @@ ngx_http_sandbox_conf_read_file(ngx_conf_t *cf, ngx_command_t *cmd,
     ngx_str_t         path;
     ngx_file_info_t   fi;
 
-    path = *file;
+    path = ((ngx_str_t *) cf->args->elts)[1];
 
     if (path.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -591,9 +592,7 @@ ngx_http_sandbox_conf_read_file(ngx_conf_t *cf, ngx_command_t *cmd,
         goto done;
     }
 
-    if (cmd->post != (void *) sandbox_jose_key_pem
-        && (fi.st_mode & S_IROTH))
-    {
+    if (secret && (fi.st_mode & S_IROTH)) {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "\"%V\" in \"%V\" directive is a secret, but every "
                            "user of this host can read it: \"chmod o= %V\"",
