@@ -111,16 +111,21 @@ run-deps:
 base: run-deps
 	@base/build --cache $(CACHE) > /dev/null
 
-demo: run-deps
+root:
+	@[ "$$(id -u)" = 0 ] \
+	    || { echo "This needs root, since the runner makes containers." >&2; \
+	         exit 1; }
+
+demo: root run-deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) SEED='$(SEED)' INPUT='$(INPUT)' tools/demo
 
-run: run-deps
+run: root run-deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) PORT='$(PORT)' STATE='$(STATE)' \
 	    CONF='$(CONF)' BACKEND='$(BACKEND)' exec tools/run
 
-test: deps
+test: root deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) t/run
 
@@ -129,7 +134,7 @@ check: all
 	@tools/analyze $(BUILD)
 	@BUILD=$(BUILD) t/run unit
 
-bench: deps
+bench: root deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/run
 
@@ -138,5 +143,5 @@ clean:
 
 FORCE:
 
-.PHONY: all help build-deps deps run-deps base demo run test check bench clean \
+.PHONY: all help build-deps deps root run-deps base demo run test check bench clean \
         FORCE

@@ -18,6 +18,10 @@ delimiter = ";" if ";" in text.split("\n", 1)[0] else ","
 rows = pd.read_csv("q3-signups.utf8.csv", sep=delimiter, dtype=str,
                    keep_default_na=False)
 read = len(rows)
+lacking = {"signup_id", "email", "signup_date"} - set(rows.columns)
+if lacking:
+    raise SystemExit("q3-signups.csv lacks the columns "
+                     + ", ".join(sorted(lacking)))
 rows = rows[rows["signup_id"] != "signup_id"].copy()     # glued exports
 
 rows["email"] = rows["email"].str.strip().str.lower()
