@@ -158,12 +158,14 @@ runner_main_start(runner_t *runner, runner_error_t *err)
     }
 
     runner_pool_init(runner);
-    runner_upkeep_found(runner);
+
+    /* nothing is begun before it is sure that we will run */
 
     if (runner_server_open(runner, err) == -1) {
         return -1;
     }
 
+    runner_upkeep_found(runner);
     runner_upkeep_start(runner);
     runner_pool_fill(runner);
 
