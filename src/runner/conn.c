@@ -600,7 +600,8 @@ runner_conn_wait_again(runner_conn_t *conn, runner_sandbox_t *sandbox)
     conn->sandbox = sandbox;
 
     if (conn->deadline == 0) {
-        conn->deadline = loop->now + RUNNER_CREATE_WAIT;
+        conn->deadline = loop->now + (sandbox != NULL ? RUNNER_CREATE_WAIT
+                                                      : RUNNER_REMOVE_WAIT);
     }
 
     if (runner_conn_watch(conn) == -1) {
@@ -617,7 +618,14 @@ runner_conn_wait_again(runner_conn_t *conn, runner_sandbox_t *sandbox)
 static void
 runner_conn_waited(runner_conn_t *conn)
 {
-    if (conn->sandbox != NULL && conn->runner->loop.now >= conn->deadline) {
+    if (conn->runner->loop.now >= conn->deadline) {
+
+        if (conn->sandbox == NULL) {
+            runner_conn_refuse(conn, "internal", "it was not done in time; "
+                               "see the runner's log", 0);
+            return;
+        }
+
         runner_conn_refuse(conn, "sandbox_failed", "the sandbox did not "
                            "become ready in time", 10);
         return;

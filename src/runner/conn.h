@@ -22,7 +22,8 @@ runner_conn_t *runner_conn_returned(runner_t *runner, int fd, int memfd);
 
 /*
  * Puts it at the end of a line: PINGs go out, a hang-up takes it away unless
- * an agent returned it, and after RUNNER_CREATE_WAIT it is refused.
+ * an agent returned it, and after RUNNER_CREATE_WAIT it is refused (without
+ * a sandbox: RUNNER_REMOVE_WAIT).
  */
 void runner_conn_wait(runner_conn_t *conn, runner_queue_t *queue,
     runner_sandbox_t *sandbox);

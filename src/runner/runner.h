@@ -32,6 +32,7 @@
 #define RUNNER_FAILURES_MS     10000
 
 #define RUNNER_CREATE_WAIT     30000             /* ms */
+#define RUNNER_REMOVE_WAIT     120000            /* DELETE, RESET: whatever */
 #define RUNNER_READY_WAIT      5000
 #define RUNNER_ADOPT_WAIT      30000             /* a host that just boots */
 #define RUNNER_STOP_WAIT       3000

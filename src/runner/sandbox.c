@@ -322,7 +322,7 @@ runner_sandbox_ready(runner_sandbox_t *sandbox)
 static int
 runner_sandbox_claim(runner_sandbox_t *sandbox)
 {
-    int                  error;
+    int                  rc, error;
     runner_container_t  *container;
 
     container = sandbox->container;
@@ -351,11 +351,19 @@ runner_sandbox_claim(runner_sandbox_t *sandbox)
         return -1;
     }
 
-    if (runner_control_claim(container) != RUNNER_CONTROL_OK) {
+    rc = runner_control_claim(container);
+
+    if (rc != RUNNER_CONTROL_OK) {
 
         /* it died just now; what waits goes to its successor */
 
         container->claimed = 0;
+
+        if (rc == RUNNER_CONTROL_AGAIN) {
+            runner_container_kill(container, "there is no room for its first "
+                                  "message");
+        }
+
         return -1;
     }
 
