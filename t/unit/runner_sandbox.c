@@ -51,6 +51,7 @@ static struct sockaddr_un  address;
 
 
 static void start(void);
+static void clean(void);
 static void finish(void);
 static int client(char session, uint8_t operation);
 static void serve(void);
@@ -366,6 +367,7 @@ start(void)
              "/tmp/runner-unit.%d", (int) getpid());
     address.sun_family = AF_UNIX;
     options.socket = address.sun_path;
+    atexit(clean);
 
     runner.options = &options;
     runner.max_conns = 1000;
@@ -384,6 +386,13 @@ start(void)
     }
 
     runner_pool_init(&runner);
+}
+
+
+static void
+clean(void)
+{
+    (void) unlink(address.sun_path);
 }
 
 
