@@ -448,7 +448,7 @@ http {
                 with open("/proc/%d/cmdline" % pid) as f:
                     if "worker process" in f.read():
                         out.append(pid)
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 pass
         return out
 
