@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #define AGENT_REAP_ROUND  1024
 
 
+static void agent_reap_default(int number);
 static void agent_reap_signal(agent_watch_t *watch, uint32_t events);
 static void agent_reap_more(agent_timer_t *timer);
 
@@ -29,9 +31,8 @@ static agent_timer_t  agent_reap_timer;
 int
 agent_reap_init(void)
 {
-    int               number;
-    sigset_t          set;
-    struct sigaction  action;
+    int       number;
+    sigset_t  set;
 
     /*
      * Blocked, not ignored: a command inherits what is ignored, even over
@@ -39,11 +40,8 @@ agent_reap_init(void)
      * and is never taken; writes then just fail.
      */
 
-    memset(&action, 0, sizeof(action));
-    action.sa_handler = SIG_DFL;
-
     for (number = 1; number < NSIG; number++) {
-        sigaction(number, &action, NULL);
+        agent_reap_default(number);
     }
 
     sigfillset(&set);
@@ -72,6 +70,28 @@ agent_reap_init(void)
     agent_reap_watch.handler = agent_reap_signal;
 
     return agent_watch_set(&agent_reap_watch, EPOLLIN);
+}
+
+
+/*
+ * By the kernel's call: a C library refuses the signals it keeps for itself,
+ * and one of those, ignored by who started the runner, would stay ignored.
+ */
+
+static void
+agent_reap_default(int number)
+{
+    struct {
+        unsigned long  handler;
+        unsigned long  flags;
+        unsigned long  restorer;
+        uint64_t       mask;
+    } action;
+
+    memset(&action, 0, sizeof(action));
+
+    (void) syscall(SYS_rt_sigaction, number, &action, NULL,
+                   sizeof(action.mask));
 }
 
 

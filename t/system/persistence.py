@@ -53,7 +53,8 @@ def files_stay():
 @test("persistence/runner-killed")
 def runner_killed():
     g.run("killed", "echo kept > kept; "
-          "while :; do date +%s%N > beat; sleep 0.1; done > /dev/null 2>&1 &")
+          "while :; do date +%s%N > next; mv next beat; sleep 0.1; done "
+          "> /dev/null 2>&1 &")
     before = g.run("killed", "true")
     t, out = later("killed", "for n in 1 2 3 4 5 6; do echo $n; sleep 0.5; "
                    "done; exit 3")
