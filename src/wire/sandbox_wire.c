@@ -22,7 +22,9 @@ static const struct {
     { 1, SANDBOX_WIRE_MAX_OUTPUT },              /* DATA */
     { 0, 0 },                                    /* PING */
     { 0, SANDBOX_WIRE_MAX_RESULT },              /* RESULT */
-    { 0, SANDBOX_WIRE_MAX_ERROR }                /* ERROR */
+    { 0, SANDBOX_WIRE_MAX_ERROR },               /* ERROR */
+    { 16, 16 },                                  /* STARTED */
+    { 0, 0 }                                     /* CANCEL */
 };
 
 
@@ -37,6 +39,11 @@ static const char  *sandbox_state_names[] = {
 };
 
 
+static const char  *sandbox_command_state_names[] = {
+    "queued", "running", "ended"
+};
+
+
 /* every code that runner and agent may send, with its HTTP status */
 
 static const struct {
@@ -44,10 +51,15 @@ static const struct {
     unsigned     status;
 } sandbox_codes[] = {
     { "bad_request",        400 },       /* preamble, head or body malformed */
+    { "seq_unknown",        400 },       /* AFTER an event not there yet */
     { "slow_request",       408 },       /* no progress within the deadline */
     { "no_sandbox",         404 },
+    { "command_not_found",  404 },
+    { "expired",            410 },       /* the command is no longer kept */
     { "gone",               410 },       /* instance is not the current one */
     { "command_id_reused",  409 },       /* same id, another request */
+    { "command_ended",      409 },       /* it can't read any more */
+    { "stdin_closed",       409 },
     { "file_busy",          409 },
     { "command_too_large",  413 },
     { "cwd_missing",        422 },       /* not there, or not a directory */
@@ -132,7 +144,7 @@ sandbox_frame_read(const uint8_t *p, sandbox_frame_t *frame)
     frame->type = p[4];
 
     if (frame->type < SANDBOX_FRAME_HEAD
-        || frame->type > SANDBOX_FRAME_ERROR
+        || frame->type > SANDBOX_FRAME_CANCEL
         || frame->length < sandbox_frame_bounds[frame->type].min
         || frame->length > sandbox_frame_bounds[frame->type].max)
     {
@@ -154,7 +166,7 @@ sandbox_frame_write(uint8_t *p, uint8_t type, uint32_t length)
 uint32_t
 sandbox_frame_max(uint8_t type)
 {
-    if (type > SANDBOX_FRAME_ERROR) {
+    if (type > SANDBOX_FRAME_CANCEL) {
         return 0;
     }
 
@@ -357,6 +369,14 @@ const char *
 sandbox_state_name(unsigned state)
 {
     return state < SANDBOX_STATE_LAST ? sandbox_state_names[state] : NULL;
+}
+
+
+const char *
+sandbox_command_state_name(unsigned state)
+{
+    return state < SANDBOX_COMMAND_LAST ? sandbox_command_state_names[state]
+                                        : NULL;
 }
 
 

@@ -38,6 +38,8 @@
 #define SANDBOX_WIRE_MAX_CWD         4096        /* with a NUL */
 #define SANDBOX_WIRE_MAX_ENV         (128 * 1024) /* NAME=VALUE, with a NUL */
 #define SANDBOX_WIRE_MAX_COMMAND_ID  64
+#define SANDBOX_WIRE_MAX_HISTORY     1000        /* receipts in one answer */
+#define SANDBOX_WIRE_MAX_EXCERPT     256         /* COMMAND in a receipt */
 #define SANDBOX_WIRE_SANDBOX_ID_SIZE 24          /* "sbx_" and 20 hex digits */
 
 /* what may be asked for: configuration, runner and agent agree on these */
@@ -76,7 +78,11 @@ enum {
     SANDBOX_OPERATION_DELETE,
     SANDBOX_OPERATION_RESET,
 
-    SANDBOX_OPERATION_COMMAND = 16
+    SANDBOX_OPERATION_COMMAND = 16,
+    SANDBOX_OPERATION_ATTACH,                    /* to a command, or its end */
+    SANDBOX_OPERATION_CANCEL,
+    SANDBOX_OPERATION_STDIN,
+    SANDBOX_OPERATION_HISTORY
 };
 
 
@@ -94,7 +100,9 @@ typedef enum {
     SANDBOX_FRAME_DATA,
     SANDBOX_FRAME_PING,
     SANDBOX_FRAME_RESULT,
-    SANDBOX_FRAME_ERROR
+    SANDBOX_FRAME_ERROR,
+    SANDBOX_FRAME_STARTED,
+    SANDBOX_FRAME_CANCEL                         /* from the client */
 } sandbox_frame_type_e;
 
 
@@ -116,6 +124,15 @@ enum {
     SANDBOX_TAG_OPEN_FILES,
     SANDBOX_TAG_PENDING,                 /* commands that may wait */
     SANDBOX_TAG_DIGEST,                  /* 32 bytes: of the whole request */
+    SANDBOX_TAG_STREAM,                  /* 0, 1: output as it comes */
+    SANDBOX_TAG_DETACH,                  /* 0, 1: a background command */
+    SANDBOX_TAG_STDIN_OPEN,              /* 0, 1: STDIN will bring more */
+
+    /* requests about commands */
+    SANDBOX_TAG_AFTER,                   /* seq: only what came later */
+    SANDBOX_TAG_STDIN_EOF,               /* 0, 1: nothing after this */
+    SANDBOX_TAG_LIMIT,                   /* receipts in one answer */
+    SANDBOX_TAG_BEFORE,                  /* ordinal; 0: from the newest */
 
     /* result of a command */
     SANDBOX_TAG_SANDBOX_ID = 64,         /* bytes */
@@ -132,6 +149,16 @@ enum {
     SANDBOX_TAG_MEMORY_PEAK,             /* bytes */
     SANDBOX_TAG_BACKGROUND,              /* processes left running */
     SANDBOX_TAG_CREATED,                 /* 0, 1: the sandbox, for this */
+    SANDBOX_TAG_SEQ,                     /* of the result, as an event */
+    SANDBOX_TAG_COMMAND_STATE,           /* sandbox_command_state_e */
+    SANDBOX_TAG_OUTPUT_EXPIRED,          /* 0, 1: only the receipt is left */
+    SANDBOX_TAG_BYTES,                   /* taken by STDIN */
+    SANDBOX_TAG_ORDINAL,                 /* of a command in its session */
+    SANDBOX_TAG_NEXT,                    /* BEFORE of the next page, 0: none */
+    SANDBOX_TAG_ACCEPTED_MS,             /* Unix time */
+    SANDBOX_TAG_STARTED_MS,              /* Unix time */
+    SANDBOX_TAG_ENDED_MS,                /* Unix time */
+    SANDBOX_TAG_DETACHED,                /* 0, 1: it is a background command */
 
     /* HEAD and ERROR */
     SANDBOX_TAG_STATUS = 96,             /* HTTP status */
@@ -194,6 +221,16 @@ typedef enum {
     SANDBOX_OUTCOME_LOST,
     SANDBOX_OUTCOME_LAST
 } sandbox_outcome_e;
+
+
+/* in the order of their names in sandbox_command_state_names */
+
+typedef enum {
+    SANDBOX_COMMAND_QUEUED = 0,
+    SANDBOX_COMMAND_RUNNING,
+    SANDBOX_COMMAND_ENDED,
+    SANDBOX_COMMAND_LAST
+} sandbox_command_state_e;
 
 
 /* in the order of their names in sandbox_state_names */
@@ -325,9 +362,10 @@ unsigned sandbox_code_status(const char *code, size_t length);
 /* Equal in a time that does not depend on the contents.  1: equal. */
 int sandbox_equal(const void *a, const void *b, size_t size);
 
-/* "exit", ... and "none", ...; NULL beyond the last. */
+/* "exit", ..., "none", ... and "queued", ...; NULL beyond the last. */
 const char *sandbox_outcome_name(unsigned outcome);
 const char *sandbox_state_name(unsigned state);
+const char *sandbox_command_state_name(unsigned state);
 
 /* 1: bytes are 1-64 of [A-Za-z0-9._-]. */
 int sandbox_command_id_valid(const uint8_t *p, size_t length);

@@ -16,31 +16,41 @@ PREAMBLE_SIZE = 128
 CHUNKED = 2 ** 64 - 1
 
 # operations
-PING, STATUS, DELETE, RESET, COMMAND = 1, 2, 3, 4, 16
+PING, STATUS, DELETE, RESET = 1, 2, 3, 4
+COMMAND, ATTACH, CANCEL, STDIN, HISTORY = 16, 17, 18, 19, 20
 OPERATIONS = {PING: "PING", STATUS: "STATUS", DELETE: "DELETE",
-              RESET: "RESET", COMMAND: "COMMAND"}
+              RESET: "RESET", COMMAND: "COMMAND", ATTACH: "ATTACH",
+              CANCEL: "CANCEL", STDIN: "STDIN", HISTORY: "HISTORY"}
 
 # flags of the preamble
 FRESH, NO_CREATE = 1, 2
 
 # frames: type, (shortest, longest payload)
-HEAD, STDOUT, STDERR, GAP, DATA, PING_FRAME, RESULT, ERROR = range(1, 9)
+HEAD, STDOUT, STDERR, GAP, DATA, PING_FRAME, RESULT, ERROR, STARTED, \
+    CANCEL_FRAME = range(1, 11)
 BOUNDS = {HEAD: (0, 4096), STDOUT: (9, 65544), STDERR: (9, 65544),
           GAP: (17, 17), DATA: (1, 65536), PING_FRAME: (0, 0),
-          RESULT: (0, 16384), ERROR: (0, 4096)}
+          RESULT: (0, 16384), ERROR: (0, 4096), STARTED: (16, 16),
+          CANCEL_FRAME: (0, 0)}
 
 # fields: name -> (tag, kind); N a number of 8 bytes, B bytes
 FIELDS = {
     "COMMAND": (1, "B"), "CWD": (2, "B"), "ENV": (3, "B"),
     "COMMAND_ID": (4, "B"), "WALL_MS": (5, "N"), "CPU_MS": (6, "N"),
     "OUTPUT": (7, "N"), "OUTPUT_TOTAL": (8, "N"), "OPEN_FILES": (9, "N"),
-    "PENDING": (10, "N"), "DIGEST": (11, "B"),
+    "PENDING": (10, "N"), "DIGEST": (11, "B"), "STREAM": (12, "N"),
+    "DETACH": (13, "N"), "STDIN_OPEN": (14, "N"), "AFTER": (15, "N"),
+    "STDIN_EOF": (16, "N"), "LIMIT": (17, "N"), "BEFORE": (18, "N"),
 
     "SANDBOX_ID": (64, "B"), "INSTANCE": (65, "N"), "EXIT_CODE": (66, "N"),
     "SIGNAL": (67, "B"), "OUTCOME": (68, "N"), "STDOUT_BYTES": (69, "N"),
     "STDERR_BYTES": (70, "N"), "TRUNCATED": (71, "N"),
     "DURATION_US": (72, "N"), "QUEUED_US": (73, "N"), "CPU_US": (74, "N"),
     "MEMORY_PEAK": (75, "N"), "BACKGROUND": (76, "N"), "CREATED": (77, "N"),
+    "SEQ": (78, "N"), "COMMAND_STATE": (79, "N"),
+    "OUTPUT_EXPIRED": (80, "N"), "BYTES": (81, "N"), "ORDINAL": (82, "N"),
+    "NEXT": (83, "N"), "ACCEPTED_MS": (84, "N"), "STARTED_MS": (85, "N"),
+    "ENDED_MS": (86, "N"), "DETACHED": (87, "N"),
 
     "STATUS": (96, "N"), "CODE": (97, "B"), "DETAIL": (98, "B"),
     "RETRY_AFTER": (99, "N"),
@@ -64,9 +74,12 @@ TAGS = {tag: (name, kind) for name, (tag, kind) in FIELDS.items()}
 OUTCOMES = ["exit", "signal", "timeout", "cpu_limit", "oom", "output_limit",
             "disk_full", "cancelled", "sandbox_deleted", "runner_lost"]
 STATES = ["none", "creating", "running", "idle", "failed"]
+COMMAND_STATES = ["queued", "running", "ended"]
 
 STATUS_OF = {
-    "bad_request": 400, "slow_request": 408, "no_sandbox": 404, "gone": 410,
+    "bad_request": 400, "seq_unknown": 400, "slow_request": 408,
+    "command_not_found": 404, "expired": 410, "command_ended": 409,
+    "stdin_closed": 409, "no_sandbox": 404, "gone": 410,
     "command_id_reused": 409, "file_busy": 409, "command_too_large": 413,
     "cwd_missing": 422, "cwd_outside": 422, "too_many_pending": 429,
     "too_many_sandboxes": 429, "spawn_failed": 503,
@@ -376,6 +389,9 @@ def differences(header):
         "SANDBOX_WIRE_VERSION": VERSION,
         "SANDBOX_WIRE_PREAMBLE_SIZE": PREAMBLE_SIZE,
         "SANDBOX_WIRE_MAX_ERROR": BOUNDS[ERROR][1],
+        "SANDBOX_FRAME_STARTED": STARTED,
+        "SANDBOX_FRAME_CANCEL": CANCEL_FRAME,
+        "SANDBOX_COMMAND_LAST": len(COMMAND_STATES),
         "SANDBOX_OUTCOME_LAST": len(OUTCOMES),
         "SANDBOX_STATE_LAST": len(STATES)})
 

@@ -83,7 +83,7 @@ frames(void)
     wrong = 0;
 
     for (type = 0; type < 256; type++) {
-        if (type >= SANDBOX_FRAME_HEAD && type <= SANDBOX_FRAME_ERROR) {
+        if (type >= SANDBOX_FRAME_HEAD && type <= SANDBOX_FRAME_CANCEL) {
             continue;
         }
 
