@@ -379,6 +379,13 @@ char *ngx_http_sandbox_conf_size(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_sandbox_conf_number(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
+/*
+ * A whole file, 1 to max bytes, into the pool; `name` ends with NUL.  Warns
+ * when a secret can be read by all.  Logs and returns NGX_ERROR.
+ */
+ngx_int_t ngx_http_sandbox_conf_read_file(ngx_conf_t *cf, ngx_command_t *cmd,
+    const ngx_str_t *name, size_t max, ngx_uint_t secret, ngx_str_t *content);
+
 /* ARCHESTRA_CODE_RUNTIME_ENABLED into smcf; logs and returns NGX_ERROR */
 ngx_int_t ngx_http_sandbox_conf_environment(ngx_conf_t *cf,
     ngx_http_sandbox_main_conf_t *smcf);

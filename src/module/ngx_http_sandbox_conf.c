@@ -19,8 +19,6 @@ static char *ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
     ngx_uint_t secret, const char *expected);
 static char *ngx_http_sandbox_conf_expected(ngx_conf_t *cf,
     ngx_command_t *cmd);
-static ngx_int_t ngx_http_sandbox_conf_read_file(ngx_conf_t *cf,
-    ngx_command_t *cmd, size_t max, ngx_uint_t secret, ngx_str_t *content);
 static void ngx_http_sandbox_conf_free_key(void *data);
 static ngx_int_t ngx_http_sandbox_conf_hex(u_char *dst, u_char *src,
     size_t size);
@@ -166,7 +164,7 @@ ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
 
     value = cf->args->elts;
 
-    if (ngx_http_sandbox_conf_read_file(cf, cmd, 1024, 1, &content)
+    if (ngx_http_sandbox_conf_read_file(cf, cmd, &value[1], 1024, 1, &content)
         != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -259,7 +257,8 @@ ngx_http_sandbox_conf_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf,
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_sandbox_conf_read_file(cf, cmd, max, secret, &content)
+    if (ngx_http_sandbox_conf_read_file(cf, cmd, &value[1], max, secret,
+                                        &content)
         != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -541,11 +540,11 @@ ngx_http_sandbox_conf_environment(ngx_conf_t *cf,
 }
 
 
-/* a whole file, never empty; the pool's memory ends only with the cycle */
+/* the pool's memory ends only with the cycle */
 
-static ngx_int_t
+ngx_int_t
 ngx_http_sandbox_conf_read_file(ngx_conf_t *cf, ngx_command_t *cmd,
-    size_t max, ngx_uint_t secret, ngx_str_t *content)
+    const ngx_str_t *name, size_t max, ngx_uint_t secret, ngx_str_t *content)
 {
     ssize_t           n;
     ngx_fd_t          fd;
@@ -553,7 +552,7 @@ ngx_http_sandbox_conf_read_file(ngx_conf_t *cf, ngx_command_t *cmd,
     ngx_str_t         path;
     ngx_file_info_t   fi;
 
-    path = ((ngx_str_t *) cf->args->elts)[1];
+    path = *name;
 
     if (path.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
