@@ -94,7 +94,7 @@ ctl_token(int argc, char **argv)
     name = ctl_value(&token.algorithm, "HS256");
     algorithm = sandbox_jose_algorithm(name, strlen(name));
 
-    if (algorithm == 0) {
+    if (algorithm != SANDBOX_JOSE_HS256 && algorithm != SANDBOX_JOSE_RS256) {
         ctl_fault("--algorithm \"%s\" is neither HS256 nor RS256", name);
         return CTL_USAGE;
     }
@@ -139,9 +139,12 @@ ctl_token(int argc, char **argv)
 static json_t *
 ctl_token_claims(const ctl_token_t *token, long ttl)
 {
+    char                       error[SANDBOX_JOSE_ERROR_SIZE];
     json_t                    *claims;
     time_t                     now;
     const char                *issuer, *tenant, *audience;
+    sandbox_jose_path_t       *path;
+    sandbox_jose_status_t      status;
     sandbox_jose_principal_t   principal;
 
     now = time(NULL);
@@ -164,10 +167,19 @@ ctl_token_claims(const ctl_token_t *token, long ttl)
 
     /* what the gateway would refuse is refused here already */
 
-    if (sandbox_jose_principal(claims, tenant != NULL ? "tenant" : NULL,
-                               &principal)
-        != SANDBOX_JOSE_OK)
-    {
+    path = sandbox_jose_path("tenant", error);
+
+    if (path == NULL) {
+        ctl_fault("%s", error);
+        json_decref(claims);
+        return NULL;
+    }
+
+    status = sandbox_jose_principal(claims, tenant != NULL ? path : NULL,
+                                    &principal);
+    sandbox_jose_path_free(path);
+
+    if (status != SANDBOX_JOSE_OK) {
         ctl_fault("--sub and --tenant have 1 to %d bytes, --issuer at most "
                   "%d, and none has control characters",
                   SANDBOX_JOSE_MAX_NAME, SANDBOX_JOSE_MAX_ISSUER);
@@ -229,7 +241,7 @@ ctl_token_key_check(unsigned algorithm, const uint8_t *key, size_t size)
         return ctl_token_private_check(key, size);
     }
 
-    checked = sandbox_jose_key_secret(key, size, NULL, error);
+    checked = sandbox_jose_key_secret(key, size, SANDBOX_JOSE_RAW, NULL, error);
 
     if (checked == NULL) {
         return ctl_fault("the key file won't do: %s", error);

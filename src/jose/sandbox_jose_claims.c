@@ -17,9 +17,10 @@
 static int sandbox_jose_time(const json_t *claims, const char *name,
     int64_t *seconds);
 static sandbox_jose_status_t sandbox_jose_audience(const json_t *claims,
-    const char *audience);
+    const sandbox_jose_policy_t *policy);
+static int sandbox_jose_meant(const json_t *value,
+    const sandbox_jose_policy_t *policy);
 static int sandbox_jose_equals(const json_t *value, const char *s);
-static const char *sandbox_jose_name(const json_t *claims, const char *claim);
 static int sandbox_jose_printable(const char *s);
 static int sandbox_jose_grants(const json_t *claim, const char *permission);
 static int sandbox_jose_has_word(const char *s, const char *word);
@@ -63,8 +64,8 @@ sandbox_jose_claims(const json_t *claims, const sandbox_jose_policy_t *policy,
         }
     }
 
-    if (policy->audience != NULL) {
-        status = sandbox_jose_audience(claims, policy->audience);
+    if (policy->naudiences != 0) {
+        status = sandbox_jose_audience(claims, policy);
 
         if (status != SANDBOX_JOSE_OK) {
             return status;
@@ -78,7 +79,7 @@ sandbox_jose_claims(const json_t *claims, const sandbox_jose_policy_t *policy,
 
 
 sandbox_jose_status_t
-sandbox_jose_principal(const json_t *claims, const char *tenant_claim,
+sandbox_jose_principal(const json_t *claims, const sandbox_jose_path_t *tenant,
     sandbox_jose_principal_t *principal)
 {
     const json_t              *iss;
@@ -99,14 +100,16 @@ sandbox_jose_principal(const json_t *claims, const char *tenant_claim,
         p.issuer = json_string_value(iss);
     }
 
-    p.user = sandbox_jose_name(claims, "sub");
+    p.user = sandbox_jose_text(json_object_get(claims, "sub"),
+                               SANDBOX_JOSE_MAX_NAME);
 
     if (p.user == NULL) {
         return SANDBOX_JOSE_CLAIMS;
     }
 
-    if (tenant_claim != NULL) {
-        p.tenant = sandbox_jose_name(claims, tenant_claim);
+    if (tenant != NULL) {
+        p.tenant = sandbox_jose_text(sandbox_jose_path_find(claims, tenant),
+                                     SANDBOX_JOSE_MAX_NAME);
 
         if (p.tenant == NULL) {
             return SANDBOX_JOSE_CLAIMS;
@@ -119,25 +122,43 @@ sandbox_jose_principal(const json_t *claims, const char *tenant_claim,
 }
 
 
+sandbox_jose_status_t
+sandbox_jose_conversation(const json_t *claims,
+    const sandbox_jose_path_t *path, const char **conversation)
+{
+    const char  *value;
+
+    value = sandbox_jose_text(sandbox_jose_path_find(claims, path),
+                              SANDBOX_JOSE_MAX_CONVERSATION);
+    if (value == NULL) {
+        return SANDBOX_JOSE_CLAIMS;
+    }
+
+    *conversation = value;
+
+    return SANDBOX_JOSE_OK;
+}
+
+
 int
-sandbox_jose_permitted(const json_t *claims, const char *const *names,
-    size_t n, const char *permission)
+sandbox_jose_permitted(const json_t *claims,
+    const sandbox_jose_path_t *const *paths, size_t n, const char *permission)
 {
     size_t  i;
-
-    static const char *const  defaults[] = { "permissions", "scope" };
-
-    if (names == NULL) {
-        names = defaults;
-        n = sizeof(defaults) / sizeof(defaults[0]);
-    }
 
     if (permission[0] == '\0') {
         return 0;
     }
 
+    if (paths == NULL) {
+        return sandbox_jose_grants(json_object_get(claims, "permissions"),
+                                   permission)
+               || sandbox_jose_grants(json_object_get(claims, "scope"),
+                                      permission);
+    }
+
     for (i = 0; i < n; i++) {
-        if (sandbox_jose_grants(json_object_get(claims, names[i]),
+        if (sandbox_jose_grants(sandbox_jose_path_find(claims, paths[i]),
                                 permission))
         {
             return 1;
@@ -211,7 +232,8 @@ sandbox_jose_time(const json_t *claims, const char *name, int64_t *seconds)
 
 
 static sandbox_jose_status_t
-sandbox_jose_audience(const json_t *claims, const char *audience)
+sandbox_jose_audience(const json_t *claims,
+    const sandbox_jose_policy_t *policy)
 {
     size_t         i;
     const json_t  *aud, *item;
@@ -223,8 +245,8 @@ sandbox_jose_audience(const json_t *claims, const char *audience)
     }
 
     if (json_is_string(aud)) {
-        return sandbox_jose_equals(aud, audience) ? SANDBOX_JOSE_OK
-                                                  : SANDBOX_JOSE_AUDIENCE;
+        return sandbox_jose_meant(aud, policy) ? SANDBOX_JOSE_OK
+                                               : SANDBOX_JOSE_AUDIENCE;
     }
 
     if (!json_is_array(aud)) {
@@ -238,12 +260,27 @@ sandbox_jose_audience(const json_t *claims, const char *audience)
     }
 
     json_array_foreach((json_t *) aud, i, item) {
-        if (sandbox_jose_equals(item, audience)) {
+        if (sandbox_jose_meant(item, policy)) {
             return SANDBOX_JOSE_OK;
         }
     }
 
     return SANDBOX_JOSE_AUDIENCE;
+}
+
+
+static int
+sandbox_jose_meant(const json_t *value, const sandbox_jose_policy_t *policy)
+{
+    size_t  i;
+
+    for (i = 0; i < policy->naudiences; i++) {
+        if (sandbox_jose_equals(value, policy->audiences[i])) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -256,16 +293,12 @@ sandbox_jose_equals(const json_t *value, const char *s)
 }
 
 
-static const char *
-sandbox_jose_name(const json_t *claims, const char *claim)
+const char *
+sandbox_jose_text(const json_t *value, size_t max)
 {
-    const json_t  *value;
-
-    value = json_object_get(claims, claim);
-
     if (!json_is_string(value)
         || json_string_length(value) == 0
-        || json_string_length(value) > SANDBOX_JOSE_MAX_NAME
+        || json_string_length(value) > max
         || !sandbox_jose_printable(json_string_value(value)))
     {
         return NULL;

@@ -13,26 +13,40 @@
 
 #define SANDBOX_JOSE_MIN_MODULUS    2048         /* bits */
 #define SANDBOX_JOSE_MAX_MODULUS    8192
+#define SANDBOX_JOSE_MAX_EXPONENT   64               /* bits */
 #define SANDBOX_JOSE_MAX_SIGNATURE  (SANDBOX_JOSE_MAX_MODULUS / 8)
 
 
 typedef struct {
-    const char     *name;                        /* as in the header, exactly */
+    const char     *name;                        /* as in RFC 7518, exactly */
     unsigned        algorithm;                   /* SANDBOX_JOSE_HS256 */
-    jwt_alg_t       jwt;
     size_t          size;                        /* bytes of a signature;
-                                                    0: of the key's modulus */
-    const EVP_MD *(*digest)(void);
+                                                    0: what the key says */
+    const EVP_MD *(*digest)(void);               /* NULL: its own */
 } sandbox_jose_algorithm_t;
 
 
-struct sandbox_jose_key_s {
-    unsigned        algorithms;
-    char           *kid;                         /* NULL: any token */
-    EVP_PKEY       *pkey;                        /* NULL: a secret */
-    uint8_t        *data;                        /* the secret, or the public
-                                                    key as PEM for libjwt */
+typedef struct {
+    uint8_t        *data;                        /* NULL: none */
     size_t          size;
+} sandbox_jose_buf_t;
+
+
+/* The public key is PEM as well, for libjwt reads it anew each time. */
+
+struct sandbox_jose_key_s {
+    unsigned            algorithms;
+    char               *kid;                     /* NULL: any token */
+    EVP_PKEY           *pkey;                    /* NULL: a secret */
+    sandbox_jose_buf_t  data;                    /* the secret, or the PEM */
+    sandbox_jose_buf_t  pss;                     /* PEM for PS*, if it may */
+};
+
+
+struct sandbox_jose_path_s {
+    size_t              n;
+    const char         *step[SANDBOX_JOSE_MAX_STEPS];
+    char                text[];                  /* the steps, each with NUL */
 };
 
 
@@ -55,6 +69,29 @@ typedef struct {
 
 const sandbox_jose_algorithm_t *sandbox_jose_algorithm_find(const char *name,
     size_t size);
+
+/* What libjwt calls it; JWT_ALG_NONE: it doesn't know it. */
+jwt_alg_t sandbox_jose_algorithm_jwt(const sandbox_jose_algorithm_t *algorithm);
+
+/* Into an error of SANDBOX_JOSE_ERROR_SIZE bytes. */
+void sandbox_jose_error(char *error, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/*
+ * A key for what its type and curve are good for; takes pkey over in any case.
+ * NULL with a sentence.
+ */
+sandbox_jose_key_t *sandbox_jose_key_public(EVP_PKEY *pkey, const char *kid,
+    char *error);
+
+/* The key's kid, copied; 0 with a sentence. */
+int sandbox_jose_key_kid(sandbox_jose_key_t *key, const char *kid, char *error);
+
+/* Wipes and frees what is in it, which may be nothing. */
+void sandbox_jose_buf_free(sandbox_jose_buf_t *buf);
+
+/* A string of 1 to max bytes without control characters, or NULL. */
+const char *sandbox_jose_text(const json_t *value, size_t max);
 
 /*
  * Decodes canonical base64url: no padding, no other characters, no bits set

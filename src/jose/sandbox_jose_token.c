@@ -15,45 +15,6 @@ static sandbox_jose_status_t sandbox_jose_header(sandbox_jose_parts_t *parts);
 static int sandbox_jose_type(sandbox_jose_parts_t *parts);
 
 
-static const sandbox_jose_algorithm_t  sandbox_jose_algorithms[] = {
-    { "HS256", SANDBOX_JOSE_HS256, JWT_ALG_HS256, 32, EVP_sha256 },
-    { "RS256", SANDBOX_JOSE_RS256, JWT_ALG_RS256, 0, EVP_sha256 }
-};
-
-
-const sandbox_jose_algorithm_t *
-sandbox_jose_algorithm_find(const char *name, size_t size)
-{
-    size_t                           i, n;
-    const sandbox_jose_algorithm_t  *algorithm;
-
-    n = sizeof(sandbox_jose_algorithms) / sizeof(sandbox_jose_algorithms[0]);
-
-    for (i = 0; i < n; i++) {
-        algorithm = &sandbox_jose_algorithms[i];
-
-        if (strlen(algorithm->name) == size
-            && memcmp(algorithm->name, name, size) == 0)
-        {
-            return algorithm;
-        }
-    }
-
-    return NULL;
-}
-
-
-unsigned
-sandbox_jose_algorithm(const char *name, size_t size)
-{
-    const sandbox_jose_algorithm_t  *algorithm;
-
-    algorithm = sandbox_jose_algorithm_find(name, size);
-
-    return algorithm == NULL ? 0 : algorithm->algorithm;
-}
-
-
 static int
 sandbox_jose_sextet(uint8_t ch)
 {

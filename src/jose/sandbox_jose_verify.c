@@ -9,8 +9,10 @@
 #include <string.h>
 
 #include <openssl/crypto.h>
+#include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/hmac.h>
+#include <openssl/rsa.h>
 
 
 /* keys tried for one token, each costs up to half a millisecond */
@@ -27,6 +29,13 @@ static sandbox_jose_status_t sandbox_jose_by_libjwt(
     const sandbox_jose_key_t *key, const sandbox_jose_parts_t *parts);
 static sandbox_jose_status_t sandbox_jose_by_openssl(
     const sandbox_jose_key_t *key, const sandbox_jose_parts_t *parts);
+static sandbox_jose_status_t sandbox_jose_by_hmac(
+    const sandbox_jose_key_t *key, const sandbox_jose_parts_t *parts);
+static sandbox_jose_status_t sandbox_jose_by_pkey(
+    const sandbox_jose_key_t *key, const sandbox_jose_parts_t *parts,
+    const uint8_t *signature, size_t size);
+static int sandbox_jose_ecdsa(const uint8_t *signature, size_t size,
+    uint8_t **der);
 
 
 sandbox_jose_status_t
@@ -94,6 +103,9 @@ sandbox_jose_reason(sandbox_jose_status_t status)
 
     case SANDBOX_JOSE_NO_KEY:
         return "no key fits the token";
+
+    case SANDBOX_JOSE_UNKNOWN_KID:
+        return "the token names a key that is not known";
 
     case SANDBOX_JOSE_SIGNATURE:
         return "the token's signature is wrong";
@@ -169,6 +181,10 @@ sandbox_jose_try_keys(const sandbox_jose_key_t *const *keys, size_t nkeys,
         }
     }
 
+    if (parts->kid != NULL && !pinned) {
+        return SANDBOX_JOSE_UNKNOWN_KID;
+    }
+
     return status;
 }
 
@@ -210,11 +226,24 @@ sandbox_jose_signature(const sandbox_jose_key_t *key,
         return SANDBOX_JOSE_SIGNATURE;
     }
 
+    /*
+     * Access tokens of RFC 9068 have the typ "at+jwt", which the libjwt of
+     * Debian refuses whatever the signature is.
+     */
+
     if (parts->access) {
         status = sandbox_jose_by_openssl(key, parts);
 
     } else {
         status = sandbox_jose_by_libjwt(key, parts);
+
+        /* libjwt takes a salt of any length (RFC 7518, section 3.5) */
+
+        if (status == SANDBOX_JOSE_OK
+            && (parts->algorithm->algorithm & SANDBOX_JOSE_PS))
+        {
+            status = sandbox_jose_by_openssl(key, parts);
+        }
     }
 
     /* a leftover would be taken for an error of somebody's TLS connection */
@@ -229,19 +258,22 @@ static sandbox_jose_status_t
 sandbox_jose_by_libjwt(const sandbox_jose_key_t *key,
     const sandbox_jose_parts_t *parts)
 {
-    int         rc;
-    jwt_t      *jwt;
-    jwt_alg_t   alg;
+    int                        rc;
+    jwt_t                     *jwt;
+    jwt_alg_t                  alg;
+    const sandbox_jose_buf_t  *data;
 
     jwt = NULL;
+    data = parts->algorithm->algorithm & SANDBOX_JOSE_PS ? &key->pss
+                                                         : &key->data;
 
     /* without a key libjwt verifies nothing and says so to nobody */
 
-    if (key->size == 0 || key->data == NULL) {
+    if (data->size == 0 || data->data == NULL) {
         return SANDBOX_JOSE_FAILED;
     }
 
-    rc = jwt_decode(&jwt, parts->text, key->data, (int) key->size);
+    rc = jwt_decode(&jwt, parts->text, data->data, (int) data->size);
 
     if (rc != 0 || jwt == NULL) {
         return rc == ENOMEM ? SANDBOX_JOSE_FAILED : SANDBOX_JOSE_SIGNATURE;
@@ -250,59 +282,131 @@ sandbox_jose_by_libjwt(const sandbox_jose_key_t *key,
     alg = jwt_get_alg(jwt);
     jwt_free(jwt);
 
-    return alg == parts->algorithm->jwt ? SANDBOX_JOSE_OK
-                                        : SANDBOX_JOSE_SIGNATURE;
+    return alg != JWT_ALG_NONE
+           && alg == sandbox_jose_algorithm_jwt(parts->algorithm)
+           ? SANDBOX_JOSE_OK : SANDBOX_JOSE_SIGNATURE;
 }
 
-
-/*
- * Access tokens of RFC 9068 have the typ "at+jwt", which the libjwt of Debian
- * refuses whatever the signature is.
- */
 
 static sandbox_jose_status_t
 sandbox_jose_by_openssl(const sandbox_jose_key_t *key,
     const sandbox_jose_parts_t *parts)
 {
-    int             good;
-    uint8_t         mac[EVP_MAX_MD_SIZE];
-    unsigned        n;
-    EVP_MD_CTX     *ctx;
-    const EVP_MD   *digest;
-    const uint8_t  *input;
-
-    digest = parts->algorithm->digest();
-    input = (const uint8_t *) parts->text;
+    int                    n;
+    uint8_t               *der;
+    sandbox_jose_status_t  status;
 
     if (key->pkey == NULL) {
-        if (HMAC(digest, key->data, (int) key->size, input, parts->input,
-                 mac, &n)
-            == NULL)
-        {
-            return SANDBOX_JOSE_FAILED;
-        }
-
-        good = n == parts->signature_size
-               && CRYPTO_memcmp(mac, parts->signature, n) == 0;
-
-        OPENSSL_cleanse(mac, sizeof(mac));
-
-        return good ? SANDBOX_JOSE_OK : SANDBOX_JOSE_SIGNATURE;
+        return sandbox_jose_by_hmac(key, parts);
     }
 
-    ctx = EVP_MD_CTX_new();
+    if ((parts->algorithm->algorithm & SANDBOX_JOSE_ES) == 0) {
+        return sandbox_jose_by_pkey(key, parts, parts->signature,
+                                    parts->signature_size);
+    }
 
-    if (ctx == NULL
-        || EVP_DigestVerifyInit(ctx, NULL, digest, NULL, key->pkey) != 1)
-    {
-        EVP_MD_CTX_free(ctx);
+    der = NULL;
+    n = sandbox_jose_ecdsa(parts->signature, parts->signature_size, &der);
+
+    if (n <= 0) {
         return SANDBOX_JOSE_FAILED;
     }
 
-    good = EVP_DigestVerify(ctx, parts->signature, parts->signature_size,
-                            input, parts->input);
+    status = sandbox_jose_by_pkey(key, parts, der, (size_t) n);
+    OPENSSL_free(der);
+
+    return status;
+}
+
+
+static sandbox_jose_status_t
+sandbox_jose_by_hmac(const sandbox_jose_key_t *key,
+    const sandbox_jose_parts_t *parts)
+{
+    int       good;
+    uint8_t   mac[EVP_MAX_MD_SIZE];
+    unsigned  n;
+
+    if (HMAC(parts->algorithm->digest(), key->data.data, (int) key->data.size,
+             (const uint8_t *) parts->text, parts->input, mac, &n)
+        == NULL)
+    {
+        return SANDBOX_JOSE_FAILED;
+    }
+
+    good = n == parts->signature_size
+           && CRYPTO_memcmp(mac, parts->signature, n) == 0;
+
+    OPENSSL_cleanse(mac, sizeof(mac));
+
+    return good ? SANDBOX_JOSE_OK : SANDBOX_JOSE_SIGNATURE;
+}
+
+
+static sandbox_jose_status_t
+sandbox_jose_by_pkey(const sandbox_jose_key_t *key,
+    const sandbox_jose_parts_t *parts, const uint8_t *signature, size_t size)
+{
+    int            good;
+    EVP_MD_CTX    *ctx;
+    EVP_PKEY_CTX  *pctx;
+    const EVP_MD  *digest;
+
+    digest = parts->algorithm->digest == NULL ? NULL
+                                              : parts->algorithm->digest();
+    ctx = EVP_MD_CTX_new();
+
+    if (ctx == NULL) {
+        return SANDBOX_JOSE_FAILED;
+    }
+
+    /* the key itself may forbid this digest: that is no failure of ours */
+
+    good = EVP_DigestVerifyInit(ctx, &pctx, digest, NULL, key->pkey) == 1;
+
+    if (good && (parts->algorithm->algorithm & SANDBOX_JOSE_PS)) {
+        good = EVP_PKEY_CTX_set_rsa_padding(pctx, RSA_PKCS1_PSS_PADDING) == 1
+               && EVP_PKEY_CTX_set_rsa_pss_saltlen(pctx,
+                                                   RSA_PSS_SALTLEN_DIGEST)
+                  == 1;
+    }
+
+    good = good
+           && EVP_DigestVerify(ctx, signature, size,
+                               (const uint8_t *) parts->text, parts->input)
+              == 1;
 
     EVP_MD_CTX_free(ctx);
 
-    return good == 1 ? SANDBOX_JOSE_OK : SANDBOX_JOSE_SIGNATURE;
+    return good ? SANDBOX_JOSE_OK : SANDBOX_JOSE_SIGNATURE;
+}
+
+
+/* DER of a signature that is two numbers of equal size; OPENSSL_free() it. */
+
+static int
+sandbox_jose_ecdsa(const uint8_t *signature, size_t size, uint8_t **der)
+{
+    int         n;
+    BIGNUM     *r, *s;
+    ECDSA_SIG  *pair;
+
+    n = -1;
+    pair = ECDSA_SIG_new();
+    r = BN_bin2bn(signature, (int) (size / 2), NULL);
+    s = BN_bin2bn(signature + size / 2, (int) (size / 2), NULL);
+
+    if (pair != NULL && r != NULL && s != NULL
+        && ECDSA_SIG_set0(pair, r, s) == 1)
+    {
+        r = NULL;
+        s = NULL;
+        n = i2d_ECDSA_SIG(pair, der);
+    }
+
+    BN_free(r);
+    BN_free(s);
+    ECDSA_SIG_free(pair);
+
+    return n;
 }

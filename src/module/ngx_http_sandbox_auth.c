@@ -95,6 +95,7 @@ ngx_http_sandbox_verify(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 {
     ngx_int_t               rc;
     ngx_str_t               token;
+    const char             *audience;
     sandbox_jose_token_t    verified;
     sandbox_jose_policy_t   policy;
     sandbox_jose_status_t   status;
@@ -115,7 +116,9 @@ ngx_http_sandbox_verify(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     policy.algorithms = slcf->algorithms;
     policy.leeway = (unsigned) (slcf->leeway / 1000);
     policy.issuer = slcf->issuer.len ? (char *) slcf->issuer.data : NULL;
-    policy.audience = slcf->audience.len ? (char *) slcf->audience.data : NULL;
+    audience = (char *) slcf->audience.data;
+    policy.audiences = &audience;
+    policy.naudiences = slcf->audience.len != 0;
 
     status = sandbox_jose_verify((const sandbox_jose_key_t *const *)
                                  slcf->keys->elts, slcf->keys->nelts,

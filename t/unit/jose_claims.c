@@ -2,7 +2,9 @@
  * src/jose: times, issuer, audience, principal and permission.
  */
 
-/* link: src/jose/sandbox_jose_token.c src/jose/sandbox_jose_key.c */
+/* link: src/jose/sandbox_jose_algorithm.c src/jose/sandbox_jose_token.c */
+/* link: src/jose/sandbox_jose_secret.c src/jose/sandbox_jose_key.c */
+/* link: src/jose/sandbox_jose_jwks.c src/jose/sandbox_jose_path.c */
 /* link: src/jose/sandbox_jose_verify.c src/jose/sandbox_jose_claims.c */
 /* link: -ljansson -ljwt -lcrypto */
 
@@ -188,6 +190,8 @@ test_issuer_audience(void)
     sandbox_jose_policy_t      policy;
     const sandbox_jose_key_t  *keys[1];
 
+    static const char *const  audience = "sandbox";
+
     static const struct {
         const char             *more;
         sandbox_jose_status_t   status;
@@ -222,7 +226,8 @@ test_issuer_audience(void)
     keys[0] = secret;
     memset(&policy, 0, sizeof(policy));
     policy.issuer = "https://id";
-    policy.audience = "sandbox";
+    policy.audiences = &audience;
+    policy.naudiences = 1;
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         sprintf(claims, "{\"exp\":1700000100,%s}", cases[i].more);
@@ -241,6 +246,9 @@ static sandbox_jose_status_t
 principal(const char *claims, const char *tenant_claim,
     sandbox_jose_principal_t *p)
 {
+    sandbox_jose_path_t    *tenant;
+    sandbox_jose_status_t   status;
+
     static json_t  *object;
 
     json_decref(object);
@@ -253,7 +261,11 @@ principal(const char *claims, const char *tenant_claim,
     object = json_loads(claims, JSON_REJECT_DUPLICATES, NULL);
     memset(p, 0, sizeof(sandbox_jose_principal_t));
 
-    return sandbox_jose_principal(object, tenant_claim, p);
+    tenant = tenant_claim == NULL ? NULL : mint_path(tenant_claim);
+    status = sandbox_jose_principal(object, tenant, p);
+    sandbox_jose_path_free(tenant);
+
+    return status;
 }
 
 
@@ -341,12 +353,24 @@ test_principal(void)
 static int
 permitted(const char *claims, const char *const *names, size_t n)
 {
-    int      granted;
-    json_t  *object;
+    int                   granted;
+    json_t               *object;
+    size_t                i;
+    sandbox_jose_path_t  *paths[4];
+
+    for (i = 0; i < n; i++) {
+        paths[i] = mint_path(names[i]);
+    }
 
     object = json_loads(claims, JSON_REJECT_DUPLICATES, NULL);
-    granted = sandbox_jose_permitted(object, names, n, "sandbox:execute");
+    granted = sandbox_jose_permitted(object, names == NULL ? NULL
+                                     : (const sandbox_jose_path_t *const *)
+                                       paths, n, "sandbox:execute");
     json_decref(object);
+
+    for (i = 0; i < n; i++) {
+        sandbox_jose_path_free(paths[i]);
+    }
 
     return granted;
 }

@@ -3,7 +3,9 @@
  * the sentence he gets for the bad ones.
  */
 
-/* link: src/jose/sandbox_jose_token.c src/jose/sandbox_jose_key.c */
+/* link: src/jose/sandbox_jose_algorithm.c src/jose/sandbox_jose_token.c */
+/* link: src/jose/sandbox_jose_secret.c src/jose/sandbox_jose_key.c */
+/* link: src/jose/sandbox_jose_jwks.c src/jose/sandbox_jose_path.c */
 /* link: src/jose/sandbox_jose_verify.c src/jose/sandbox_jose_claims.c */
 /* link: -ljansson -ljwt -lcrypto */
 
@@ -21,7 +23,8 @@ refused_secret(const void *data, size_t size, const char *word,
     sandbox_jose_key_t  *key;
 
     mint_error[0] = '\0';
-    key = sandbox_jose_key_secret(data, size, NULL, mint_error);
+    key = sandbox_jose_key_secret(data, size, SANDBOX_JOSE_RAW,
+                                  NULL, mint_error);
 
     ok(key == NULL, "secret refused: %s", name);
     ok(strstr(mint_error, word) != NULL, "it says: %s", mint_error);
@@ -96,7 +99,8 @@ test_secrets(const char *pem)
 
     secret[0] = '{';
     secret[1] = 0x80;
-    key = sandbox_jose_key_secret(secret, 32, NULL, mint_error);
+    key = sandbox_jose_key_secret(secret, 32, SANDBOX_JOSE_RAW,
+                                  NULL, mint_error);
     ok(key != NULL, "random bytes may begin with a brace");
     sandbox_jose_key_free(key);
 
@@ -106,7 +110,8 @@ test_secrets(const char *pem)
         memset(secret, 's', 32);
         secret[i % 32] = (uint8_t) i;
 
-        key = sandbox_jose_key_secret(secret, 32, NULL, mint_error);
+        key = sandbox_jose_key_secret(secret, 32, SANDBOX_JOSE_RAW,
+                                      NULL, mint_error);
         if (key == NULL) {
             continue;
         }
@@ -120,7 +125,8 @@ test_secrets(const char *pem)
 
     memset(secret, 's', 32);
     secret[32] = '\n';
-    key = sandbox_jose_key_secret(secret, 33, NULL, mint_error);
+    key = sandbox_jose_key_secret(secret, 33, SANDBOX_JOSE_RAW,
+                                  NULL, mint_error);
     is_number(mint_verify(key, mint_hmac(MINT_HS256, MINT_CLAIMS, secret, 33)),
               SANDBOX_JOSE_OK, "a newline at its end is part of it");
     is_number(mint_verify(key, mint_hmac(MINT_HS256, MINT_CLAIMS, secret, 32)),
@@ -130,6 +136,7 @@ test_secrets(const char *pem)
     memset(secret, 'k', 256);
     secret[256] = '\0';
     key = sandbox_jose_key_secret((const uint8_t *) MINT_SECRET, 32,
+                                  SANDBOX_JOSE_RAW,
                                   (const char *) secret, mint_error);
     ok(key == NULL, "a key id of 256 bytes: %s", mint_error);
     sandbox_jose_key_free(key);
@@ -294,15 +301,15 @@ test_pems(EVP_PKEY *rsa, const char *pem)
         EVP_PKEY_free(pkey);
     }
 
-    pkey = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+    pkey = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "secp256k1");
     other = mint_pem(pkey, 0);
-    refused_pem(other, "not an RSA key", "a key of P-256");
+    refused_pem(other, "none of P-256", "a key of another curve");
     free(other);
     EVP_PKEY_free(pkey);
 
-    pkey = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
+    pkey = EVP_PKEY_Q_keygen(NULL, NULL, "ED448");
     other = mint_pem(pkey, 0);
-    refused_pem(other, "not an RSA key", "a key of Ed25519");
+    refused_pem(other, "none of RSA", "a key of Ed448");
     free(other);
     EVP_PKEY_free(pkey);
 

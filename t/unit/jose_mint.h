@@ -189,7 +189,8 @@ static sandbox_jose_key_t *
 mint_secret_key(const char *kid)
 {
     return sandbox_jose_key_secret((const uint8_t *) MINT_SECRET,
-                                   strlen(MINT_SECRET), kid, mint_error);
+                                   strlen(MINT_SECRET), SANDBOX_JOSE_RAW, kid,
+                                   mint_error);
 }
 
 
@@ -205,6 +206,25 @@ mint_public_key(EVP_PKEY *pkey, const char *kid)
     free(pem);
 
     return key;
+}
+
+
+/* a path that must be good */
+
+__attribute__((unused))
+static sandbox_jose_path_t *
+mint_path(const char *text)
+{
+    sandbox_jose_path_t  *path;
+
+    path = sandbox_jose_path(text, mint_error);
+
+    if (path == NULL) {
+        printf("# %s: %s\n", text, mint_error);
+        abort();
+    }
+
+    return path;
 }
 
 
