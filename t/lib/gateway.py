@@ -6,7 +6,7 @@ everything in a folder of its own that is gone at the end.
 
 Environment: BUILD (build), CACHE (/var/cache/sandbox), SANDBOX_TEST_NGINX
 (the nginx binary), SANDBOX_TEST_MODULE (the module), SANDBOX_TEST_KEEP (leave
-the folder for a look).
+the folder for a look), SANDBOX_TEST_SLOW (waits are longer by this factor).
 """
 
 import base64
@@ -36,6 +36,7 @@ MODULE = os.environ.get("SANDBOX_TEST_MODULE") \
     or BUILD + "/ngx_http_sandbox_module.so"
 AGENT = BUILD + "/sandbox-agent"
 RUNNER = BUILD + "/sandbox-runner"
+SLOW = int(os.environ.get("SANDBOX_TEST_SLOW") or 1)
 
 SECRET = b"a secret of more than thirty-two bytes"
 BAD_LOG = re.compile(r"\[(alert|crit|emerg)\]|AddressSanitizer|runtime error:"
@@ -50,7 +51,7 @@ def free_port():
 
 def wait_for(condition, seconds=20, what="what was waited for"):
     """Polls until it is true; the value, or an AssertionError."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLOW
     while True:
         value = condition()
         if value:
@@ -446,7 +447,9 @@ http {
         for pid in pids:
             try:
                 with open("/proc/%d/cmdline" % pid) as f:
-                    if "worker process" in f.read():
+                    # valgrind hides the title that nginx gives itself
+                    title = f.read()
+                    if "worker process" in title or "memcheck" in title:
                         out.append(pid)
             except (FileNotFoundError, ProcessLookupError):
                 pass
@@ -464,13 +467,15 @@ http {
                  "old workers on their way out")
         return old
 
-    @staticmethod
-    def leaving(pid):
+    def leaving(self, pid):
         try:
             with open("/proc/%d/cmdline" % pid) as f:
-                return "shutting down" in f.read() or not alive(pid)
+                title = f.read()
         except OSError:
             return True
+        return "shutting down" in title or not alive(pid) \
+            or "memcheck" in title and "%d#%d: gracefully shutting down" \
+            % (pid, pid) in self.error_log
 
     # requests
 
