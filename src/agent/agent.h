@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "agent_event.h"
+#include "agent_history.h"
 #include "agent_output.h"
 #include "agent_request.h"
 #include "sandbox_wire.h"
@@ -43,17 +44,16 @@
 
 
 typedef struct agent_connection_s  agent_connection_t;
-typedef struct agent_command_s     agent_command_t;
 
 
-/* all frames of one answer; shared by connections and kept receipts */
+/* all frames of one answer; shared by connections and the history */
 
-typedef struct {
+struct agent_answer_s {
     unsigned               references;
     size_t                 head;         /* bytes of the HEAD frame */
     size_t                 size;
     uint8_t                data[];
-} agent_answer_t;
+};
 
 
 /* the processes of one command: a cgroup2 directory, or else a session */
@@ -140,6 +140,8 @@ struct agent_command_s {
     size_t                 input_size;
     size_t                 input_sent;
     char                   id[SANDBOX_WIRE_MAX_COMMAND_ID + 1];
+    uint64_t               ordinal;      /* in its session, from 1 */
+    agent_history_t       *history;      /* once HEAD is out */
 
     unsigned               fresh:1;      /* wants a fresh sandbox */
     unsigned               created:1;    /* the sandbox was made for it */
@@ -350,21 +352,6 @@ unsigned agent_left_processes(void);
 size_t agent_answer_head(uint8_t *p, size_t size, const char *id);
 agent_answer_t *agent_answer_build(agent_command_t *command);
 void agent_answer_release(agent_answer_t *answer);
-
-/* agent_receipt.c */
-
-typedef struct {
-    uint64_t         hash;
-    uint8_t          length;
-    char             id[SANDBOX_WIRE_MAX_COMMAND_ID];
-    uint8_t          digest[SANDBOX_WIRE_DIGEST_SIZE];
-    agent_answer_t  *answer;             /* NULL: no longer kept */
-} agent_receipt_t;
-
-/* Keeps a reference to the answer as long as there is room. */
-void agent_receipt_add(const char *id, const uint8_t *digest,
-    agent_answer_t *answer);
-agent_receipt_t *agent_receipt_find(const uint8_t *id, size_t length);
 
 /* agent_environment.c */
 

@@ -100,6 +100,7 @@ agent_command_new(agent_connection_t *c, const agent_request_t *request)
     command->input_size = command->raw_have - start;
     command->sequence = c->sequence;
     command->accepted = c->accepted;
+    command->ordinal = agent_history_ordinal();
     command->fresh = (c->preamble.flags & SANDBOX_FLAG_FRESH) && !c->fresh;
     command->created = agent.created || c->fresh;
     agent.created = 0;
@@ -161,6 +162,7 @@ agent_command_start(agent_command_t *command)
     /* whoever waits knows that it is accepted before anything has begun */
 
     command->state = AGENT_COMMAND_STARTING;
+    command->history = agent_history_begin(command);
     agent_command_head(command);
 
     command->started = agent_now_us();
@@ -810,7 +812,7 @@ agent_command_answer(agent_command_t *command)
         agent_log("no memory for the answer of a command");
     }
 
-    agent_receipt_add(command->id, command->request.digest, answer);
+    agent_history_end(command->history, command, answer, NULL);
 
     return answer;
 }

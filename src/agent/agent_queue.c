@@ -238,28 +238,36 @@ agent_queue_remove(agent_command_t *command)
 static int
 agent_queue_known(agent_connection_t *c, agent_request_t *request)
 {
-    agent_command_t  *command;
-    agent_receipt_t  *receipt;
+    const char       *code;
     const uint8_t    *digest;
+    agent_answer_t   *answer;
+    agent_command_t  *command;
+    agent_history_t  *h;
 
     if (request->id == NULL) {
         return 0;
     }
 
-    receipt = NULL;
+    h = NULL;
     command = agent_queue_find(request);
 
     if (command != NULL) {
         digest = command->request.digest;
 
     } else {
-        receipt = agent_receipt_find(request->id, request->id_size);
+        h = agent_history_find(request->id, request->id_size, &code);
 
-        if (receipt == NULL) {
-            return 0;
+        if (h == NULL) {
+            if (strcmp(code, "expired") != 0) {
+                return 0;
+            }
+
+            agent_connection_error(c, code, "The command is no longer kept; "
+                                   "it is not run again.", 0);
+            return 1;
         }
 
-        digest = receipt->digest;
+        digest = agent_history_digest(h);
     }
 
     if (!sandbox_equal(digest, request->digest, SANDBOX_WIRE_DIGEST_SIZE)) {
@@ -270,12 +278,17 @@ agent_queue_known(agent_connection_t *c, agent_request_t *request)
     } else if (command != NULL) {
         agent_queue_attach(c, command);
 
-    } else if (receipt->answer != NULL) {
-        agent_connection_answer(c, receipt->answer);
-
     } else {
-        agent_connection_error(c, "gone", "The output of this command is no "
-                               "longer kept.", 0);
+        answer = agent_history_answer(h);
+
+        if (answer == NULL) {
+            agent_connection_error(c, "internal", "The agent has no memory "
+                                   "for the answer.", 0);
+            return 1;
+        }
+
+        agent_connection_answer(c, answer);
+        agent_answer_release(answer);
     }
 
     return 1;

@@ -37,7 +37,7 @@ static char                 events[1024];        /* what happened, in words */
 static agent_connection_t  *connections;
 static uint64_t             sequence;
 static int                  refuse;              /* the next at its start */
-static agent_receipt_t      receipt;
+static agent_history_t      receipt;
 static agent_answer_t       kept;
 
 
@@ -221,20 +221,21 @@ known(void)
     complete(again, "1", "id", 99, 10);
     is_string(events, "start 1.command_id_reused.", "another request is not");
 
+    enter(0, "x", "forgotten");
+    is_string(events, "start 1.command_id_reused.expired.",
+              "one that was known is not run again");
+
     memcpy(receipt.id, "old", 3);
     receipt.length = 3;
     receipt.digest[0] = 1;
+    kept.references = 1;
     enter(0, "x", "old");
-    is_string(events, "start 1.command_id_reused.gone.",
-              "an answer that is no longer kept");
-
-    receipt.answer = &kept;
-    enter(0, "x", "old");
-    is_string(events, "start 1.command_id_reused.gone.answer.", "one that is");
+    is_string(events, "start 1.command_id_reused.expired.answer.",
+              "one that is kept is answered");
 
     again = reading(0);
     complete(again, "x", "old", 99, 10);
-    is_string(events, "start 1.command_id_reused.gone.answer."
+    is_string(events, "start 1.command_id_reused.expired.answer."
                       "command_id_reused.", "another request with that id");
     receipt.length = 0;
     agent.tcp = 0;
@@ -560,11 +561,36 @@ agent_answer_head(uint8_t *p, size_t size, const char *id)
 }
 
 
-agent_receipt_t *
-agent_receipt_find(const uint8_t *id, size_t length)
+agent_history_t *
+agent_history_find(const uint8_t *id, size_t length, const char **code)
 {
+    *code = length == 9 ? "expired" : "command_not_found";
+
     return receipt.length == length && memcmp(receipt.id, id, length) == 0
            ? &receipt : NULL;
+}
+
+
+const uint8_t *
+agent_history_digest(const agent_history_t *h)
+{
+    return h->digest;
+}
+
+
+agent_answer_t *
+agent_history_answer(agent_history_t *h)
+{
+    kept.references++;
+
+    return &kept;
+}
+
+
+void
+agent_answer_release(agent_answer_t *answer)
+{
+    answer->references--;
 }
 
 

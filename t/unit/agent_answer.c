@@ -1,11 +1,11 @@
 /*
- * What is remembered of ended commands: the last 1000 ids, the last 32
- * answers within 8 MiB, and the frames an answer is made of.
+ * The frames an answer is made of: HEAD, numbered pieces of output, RESULT,
+ * and the exit code for each outcome.
  */
 
-/* link: src/agent/agent_receipt.c src/agent/agent_answer.c */
-/* link: src/agent/agent_output.c src/agent/agent_sandbox.c */
-/* link: src/agent/agent_event.c src/agent/agent_log.c */
+/* link: src/agent/agent_answer.c src/agent/agent_output.c */
+/* link: src/agent/agent_sandbox.c src/agent/agent_event.c */
+/* link: src/agent/agent_log.c */
 /* link: src/wire/sandbox_wire.c src/wire/sandbox_utf8.c */
 
 #include <signal.h>
@@ -15,16 +15,10 @@
 #include "test.h"
 
 
-static void ids(void);
-static void answers(void);
-static void bytes(void);
 static void frames(void);
 static void codes(void);
 static void code(sandbox_outcome_e outcome, int signalled, int value,
     uint64_t expected, const char *name);
-static agent_answer_t *answer(size_t size);
-static void add(const char *format, unsigned n, agent_answer_t *kept);
-static agent_receipt_t *find(const char *format, unsigned n);
 
 
 int
@@ -33,92 +27,10 @@ main(void)
     strcpy(agent.sandbox_id, "sbx_0123456789");
     agent.instance = 5;
 
-    ids();
-    answers();
-    bytes();
     frames();
     codes();
 
     return test_done();
-}
-
-
-static void
-ids(void)
-{
-    unsigned  i;
-
-    ok(find("none%u", 1) == NULL, "nothing is known at first");
-
-    for (i = 0; i < 1000; i++) {
-        add("id%u", i, NULL);
-    }
-
-    ok(find("id%u", 0) != NULL && find("id%u", 999) != NULL, "1000 ids");
-    ok(find("id", 0) == NULL && find("id9999%u", 0) == NULL, "no others");
-
-    add("more%u", 1, NULL);
-    ok(find("id%u", 0) == NULL && find("id%u", 1) != NULL,
-       "the oldest is forgotten");
-    is_number(find("id%u", 7)->digest[0], 7, "each with its digest");
-}
-
-
-static void
-answers(void)
-{
-    unsigned          i;
-    agent_answer_t   *kept, *first;
-
-    first = answer(100);
-
-    for (i = 0; i < 40; i++) {
-        kept = i ? answer(100) : first;
-        add("a%u", i, kept);
-
-        if (i) {
-            agent_answer_release(kept);
-        }
-    }
-
-    ok(find("a%u", 7)->answer == NULL, "the 33rd last answer is gone");
-    ok(find("a%u", 8)->answer != NULL, "the 32nd last is there");
-    is_number(first->references, 1, "a dropped one is released once");
-    agent_answer_release(first);
-
-    for (i = 0; i < 1000; i++) {
-        add("w%u", i, NULL);
-    }
-
-    ok(find("a%u", 39) == NULL, "a round without answers lets all go");
-}
-
-
-static void
-bytes(void)
-{
-    agent_answer_t  *kept;
-
-    kept = answer(9 * 1024 * 1024);
-    add("huge%u", 0, kept);
-    ok(find("huge%u", 0)->answer == NULL, "over 8 MiB is not kept");
-    is_number(kept->references, 1, "and not held");
-    agent_answer_release(kept);
-
-    kept = answer(5 * 1024 * 1024);
-    add("big%u", 0, kept);
-    agent_answer_release(kept);
-    ok(find("big%u", 0)->answer != NULL, "5 MiB are kept");
-
-    kept = answer(4 * 1024 * 1024);
-    add("big%u", 1, kept);
-    agent_answer_release(kept);
-    ok(find("big%u", 0)->answer == NULL && find("big%u", 1)->answer != NULL,
-       "4 MiB more make it go");
-
-    for (unsigned i = 0; i < 1001; i++) {
-        add("x%u", i, NULL);
-    }
 }
 
 
@@ -240,40 +152,4 @@ code(sandbox_outcome_e outcome, int signalled, int value, uint64_t expected,
     is_number(number, expected, "exit code of %s", name);
     agent_answer_release(built);
     free(command);
-}
-
-
-static agent_answer_t *
-answer(size_t size)
-{
-    agent_answer_t  *kept;
-
-    kept = calloc(1, sizeof(agent_answer_t) + size);
-    kept->references = 1;
-    kept->size = size;
-
-    return kept;
-}
-
-
-static void
-add(const char *format, unsigned n, agent_answer_t *kept)
-{
-    char     id[64];
-    uint8_t  digest[SANDBOX_WIRE_DIGEST_SIZE];
-
-    snprintf(id, sizeof(id), format, n);
-    memset(digest, (int) n, sizeof(digest));
-    agent_receipt_add(id, digest, kept);
-}
-
-
-static agent_receipt_t *
-find(const char *format, unsigned n)
-{
-    char  id[64];
-
-    snprintf(id, sizeof(id), format, n);
-
-    return agent_receipt_find((uint8_t *) id, strlen(id));
 }
