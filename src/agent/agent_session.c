@@ -96,7 +96,7 @@ static int
 agent_session_member(int proc, const char *pid, pid_t session)
 {
     int      fd;
-    int      member;
+    int      member, threads;
     char     name[32], text[512], *p, state;
     ssize_t  n;
 
@@ -119,7 +119,11 @@ agent_session_member(int proc, const char *pid, pid_t session)
     text[n] = '\0';
     p = strrchr(text, ')');
 
+    /* one whose first thread has ended looks like a zombie */
+
     return p != NULL
-           && sscanf(p + 1, " %c %*d %*d %d", &state, &member) == 2
-           && member == session && state != 'Z' && state != 'X';
+           && sscanf(p + 1, " %c %*d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u "
+                     "%*u %*d %*d %*d %*d %d", &state, &member, &threads) == 3
+           && member == session
+           && ((state != 'Z' && state != 'X') || threads > 1);
 }

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,10 @@
 
 
 #define AGENT_TREE_ABANDONED  64
+#define AGENT_TREE_LIST       (1024 * 1024)      /* bytes of cgroup.procs */
 
 
+static unsigned agent_tree_each(agent_tree_t *tree, int number);
 static int agent_tree_open(agent_tree_t *tree);
 static void agent_tree_close(agent_tree_t *tree);
 static int agent_tree_remove(unsigned number);
@@ -144,29 +147,11 @@ agent_tree_abandon(agent_tree_t *tree)
 unsigned
 agent_tree_count(agent_tree_t *tree)
 {
-    char      text[4096];
-    off_t     offset;
-    ssize_t   i, n;
-    unsigned  count;
-
     if (tree->number == 0) {
         return tree->session ? agent_session_count(tree->session) : 0;
     }
 
-    count = 0;
-
-    for (offset = 0; offset < 1024 * 1024; offset += n) {
-        n = pread(tree->procs, text, sizeof(text), offset);
-        if (n <= 0) {
-            break;
-        }
-
-        for (i = 0; i < n; i++) {
-            count += text[i] == '\n';
-        }
-    }
-
-    return count;
+    return agent_tree_each(tree, 0);
 }
 
 
@@ -228,6 +213,8 @@ agent_tree_kill(agent_tree_t *tree)
     if (pwrite(tree->kill, "1", 1, 0) != 1) {
         agent_log("cgroup.kill: error %d", errno);
     }
+
+    (void) agent_tree_each(tree, SIGKILL);
 }
 
 
@@ -243,6 +230,52 @@ agent_tree_cpu(agent_tree_t *tree)
     usage = tree->empty ? tree->usage : agent_tree_usage(tree);
 
     return usage > tree->cpu_base ? usage - tree->cpu_base : 0;
+}
+
+
+/*
+ * Counts the processes, and sends each a signal that is not 0.  The kernel's
+ * cgroup.kill signals first threads, not processes: one whose first thread
+ * has ended lives through it.
+ */
+
+static unsigned
+agent_tree_each(agent_tree_t *tree, int number)
+{
+    char      text[4096];
+    pid_t     pid;
+    off_t     offset;
+    ssize_t   i, n;
+    unsigned  count;
+
+    pid = 0;
+    count = 0;
+
+    for (offset = 0; offset < AGENT_TREE_LIST; offset += n) {
+        n = pread(tree->procs, text, sizeof(text), offset);
+        if (n <= 0) {
+            break;
+        }
+
+        for (i = 0; i < n; i++) {
+            if (text[i] != '\n') {
+                pid = pid * 10 + (text[i] - '0');
+                continue;
+            }
+
+            count++;
+
+            /* 0 is one that this pid namespace does not have */
+
+            if (number && pid > 1) {
+                kill(pid, number);
+            }
+
+            pid = 0;
+        }
+    }
+
+    return count;
 }
 
 
