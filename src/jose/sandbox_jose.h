@@ -272,5 +272,12 @@ int sandbox_jose_session_key(const sandbox_jose_session_t *session,
 int sandbox_jose_tenant_digest(const sandbox_jose_session_t *session,
     uint8_t digest[SANDBOX_JOSE_TENANT_SIZE]);
 
+/*
+ * SHA-256 over the same coding of n parts, to name other things by: no two
+ * lists of parts have one name.  As above.
+ */
+int sandbox_jose_digest(const sandbox_jose_bytes_t *parts, size_t n,
+    uint8_t digest[SANDBOX_JOSE_SESSION_SIZE]);
+
 
 #endif /* SANDBOX_JOSE_H */

@@ -14,8 +14,6 @@
 #define SANDBOX_JOSE_ABSENT     0xffffffffu
 
 
-static int sandbox_jose_digest(const sandbox_jose_bytes_t *parts, size_t n,
-    uint8_t digest[SANDBOX_JOSE_SESSION_SIZE]);
 static int sandbox_jose_digest_part(EVP_MD_CTX *ctx,
     const sandbox_jose_bytes_t *part);
 
@@ -67,7 +65,7 @@ sandbox_jose_tenant_digest(const sandbox_jose_session_t *session,
 }
 
 
-static int
+int
 sandbox_jose_digest(const sandbox_jose_bytes_t *parts, size_t n,
     uint8_t digest[SANDBOX_JOSE_SESSION_SIZE])
 {

@@ -18,7 +18,8 @@
 
 
 #define NGX_HTTP_SANDBOX_MAX_CONVERSATION  128   /* bytes of an id */
-#define NGX_HTTP_SANDBOX_MAX_KEYS          16    /* of one location */
+#define NGX_HTTP_SANDBOX_MAX_KEYS          64    /* of one location */
+#define NGX_HTTP_SANDBOX_MAX_KEY_SETS      4     /* of one location */
 #define NGX_HTTP_SANDBOX_MAX_RUNNERS       64    /* in one zone */
 #define NGX_HTTP_SANDBOX_MAX_REASON        200   /* bytes, in shared memory */
 #define NGX_HTTP_SANDBOX_MAX_WORD          64    /* runtime, version: bytes */
@@ -43,6 +44,16 @@ typedef struct {
 #define NGX_HTTP_SANDBOX_ENV               2
 
 
+/* what a token may do, and what a route asks for: one of these is enough */
+
+#define NGX_HTTP_SANDBOX_EXECUTE           1     /* "sandbox_permission" */
+#define NGX_HTTP_SANDBOX_READ              2     /* ..."_read", where set */
+
+#define NGX_HTTP_SANDBOX_PUBLIC            0     /* no token */
+#define NGX_HTTP_SANDBOX_READERS                                             \
+    (NGX_HTTP_SANDBOX_EXECUTE|NGX_HTTP_SANDBOX_READ)
+
+
 typedef enum {
     NGX_HTTP_SANDBOX_INITIALIZING = 0,     /* all that a fresh zone knows */
     NGX_HTTP_SANDBOX_READY,
@@ -53,6 +64,10 @@ typedef enum {
 
 typedef struct ngx_http_sandbox_ctx_s      ngx_http_sandbox_ctx_t;
 typedef struct ngx_http_sandbox_slot_s     ngx_http_sandbox_slot_t;
+typedef struct ngx_http_sandbox_cache_s    ngx_http_sandbox_cache_t;
+typedef struct ngx_http_sandbox_key_set_s  ngx_http_sandbox_key_set_t;
+typedef struct ngx_http_sandbox_key_slot_s ngx_http_sandbox_key_slot_t;
+typedef struct ngx_http_sandbox_key_work_s ngx_http_sandbox_key_work_t;
 typedef struct ngx_http_sandbox_route_s    ngx_http_sandbox_route_t;
 typedef struct ngx_http_sandbox_backend_s  ngx_http_sandbox_backend_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
@@ -81,6 +96,9 @@ typedef struct {
     ngx_uint_t                     running;
     ngx_uint_t                     queue;
     ngx_msec_t                     idle;
+
+    ngx_slab_pool_t               *shpool;       /* when the zone is there */
+    ngx_http_sandbox_cache_t      *cache;
 } ngx_http_sandbox_zone_t;
 
 
@@ -98,9 +116,29 @@ typedef struct {
 } ngx_http_sandbox_runner_t;
 
 
+/* "sandbox_jwks_url", one for all the locations that name it */
+
+struct ngx_http_sandbox_key_set_s {
+    ngx_str_t                      url;          /* NUL-terminated */
+    ngx_str_t                      name;         /* without query, for logs */
+    ngx_str_t                      ca_file;
+    ngx_str_t                      ca;           /* PEM; empty: the system's */
+    ngx_msec_t                     interval;
+    ngx_msec_t                     timeout;
+    ngx_msec_t                     cooldown;
+    ngx_uint_t                     insecure;
+    ngx_uint_t                     used;         /* some location serves */
+    u_char                         id[32];       /* of url and ca */
+    ngx_http_sandbox_zone_t       *zone;
+    ngx_http_sandbox_key_slot_t   *slot;         /* in shared memory */
+    ngx_http_sandbox_key_work_t   *work;         /* of this process */
+};
+
+
 typedef struct {
     ngx_http_sandbox_zone_t        zone;
     ngx_array_t                    runners;      /* ..._runner_t * */
+    ngx_array_t                    key_sets;     /* ..._key_set_t * */
     ngx_int_t                      request_id;   /* index of the variable */
     ngx_uint_t                     used;         /* some location serves */
     ngx_uint_t                     env_used;     /* some location has "env" */
@@ -110,6 +148,38 @@ typedef struct {
     ngx_thread_pool_t             *thread_pool;  /* for large bodies */
 #endif
 } ngx_http_sandbox_main_conf_t;
+
+
+/* "sandbox_tenant_claim", "sandbox_conversation_claim" */
+
+typedef struct {
+    ngx_str_t                      name;         /* as written */
+    sandbox_jose_path_t           *path;         /* NULL: no directive */
+} ngx_http_sandbox_claim_t;
+
+
+/* whom a token speaks of, and what it may do; data NULL: absent */
+
+typedef struct {
+    ngx_str_t                      issuer;
+    ngx_str_t                      tenant;
+    ngx_str_t                      user;
+    ngx_str_t                      conversation;
+    ngx_uint_t                     permissions;  /* ..._EXECUTE, ..._READ */
+    int64_t                        expires;      /* refused from then on */
+} ngx_http_sandbox_principal_t;
+
+
+/* of the cache of verified tokens, since the zone was made */
+
+typedef struct {
+    uint64_t                       hits;
+    uint64_t                       misses;
+    uint64_t                       evictions;    /* for want of room */
+    uint64_t                       refused;      /* there was no room */
+    uint64_t                       entries;      /* now */
+    uint64_t                       bytes;        /* now */
+} ngx_http_sandbox_counters_t;
 
 
 typedef struct {
@@ -141,12 +211,23 @@ struct ngx_http_sandbox_loc_conf_s {
     ngx_http_sandbox_runner_t     *runner;
 
     ngx_array_t                   *keys;         /* sandbox_jose_key_t * */
-    ngx_uint_t                     algorithms;
+    ngx_array_t                   *key_sets;     /* ..._key_set_t * */
+    u_char                        *keys_digest;  /* of the files, or NULL */
+    ngx_uint_t                     algorithms;   /* as configured */
+    ngx_uint_t                     accepted;     /* as it follows */
     ngx_str_t                      issuer;       /* NUL-terminated */
-    ngx_str_t                      audience;     /* NUL-terminated */
+    ngx_array_t                   *audiences;    /* char * */
     ngx_str_t                      permission;   /* NUL-terminated */
-    ngx_str_t                      realm;
+    ngx_str_t                      permission_read;
+    ngx_array_t                   *permission_claims;   /* char * */
+    ngx_array_t                   *permission_paths;    /* ..._path_t * */
+    ngx_http_sandbox_claim_t       tenant_claim;
+    ngx_http_sandbox_claim_t       conversation_claim;
     ngx_msec_t                     leeway;
+    u_char                         policy[SANDBOX_JOSE_SESSION_SIZE];
+
+    ngx_str_t                      named_realm;  /* as configured */
+    ngx_str_t                      realm;        /* as it follows */
 
     ngx_http_sandbox_caps_t        caps;
 
@@ -188,7 +269,7 @@ struct ngx_http_sandbox_route_s {
     ngx_str_t                      pattern;      /* "*" is a conversation */
     ngx_uint_t                     methods;      /* NGX_HTTP_GET and so on */
     ngx_str_t                      operation;    /* $sandbox_operation */
-    ngx_uint_t                     public;       /* no token */
+    ngx_uint_t                     access;       /* ..._PUBLIC and so on */
     ngx_int_t                    (*handler)(ngx_http_request_t *r,
                                             ngx_http_sandbox_ctx_t *ctx);
 };
@@ -317,9 +398,8 @@ struct ngx_http_sandbox_ctx_s {
     /* identity, valid for that location only */
     const ngx_http_sandbox_loc_conf_t *verified; /* NULL: not looked at */
     ngx_int_t                      identity;     /* NGX_OK, or HTTP status */
-    ngx_str_t                      issuer;       /* data NULL: none */
-    ngx_str_t                      tenant;       /* data NULL: none */
-    ngx_str_t                      user;
+    ngx_http_sandbox_principal_t   principal;
+    ngx_str_t                      token_cache;  /* $sandbox_token_cache */
     ngx_http_sandbox_problem_t     refused;      /* unless NGX_OK */
     u_char                         session[SANDBOX_WIRE_SESSION_SIZE];
     u_char                         digest[SANDBOX_WIRE_TENANT_SIZE];
@@ -364,14 +444,6 @@ char *ngx_http_sandbox_conf_runner(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_sandbox_conf_jwt_secret(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-char *ngx_http_sandbox_conf_jwt_public(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-char *ngx_http_sandbox_conf_algorithms(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-char *ngx_http_sandbox_conf_word(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
 char *ngx_http_sandbox_conf_time(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_sandbox_conf_size(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -391,11 +463,45 @@ ngx_int_t ngx_http_sandbox_conf_environment(ngx_conf_t *cf,
     ngx_http_sandbox_main_conf_t *smcf);
 
 
+/* ngx_http_sandbox_conf_jwt.c: setters of directives that name keys */
+
+char *ngx_http_sandbox_conf_jwt_secret(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_sandbox_conf_jwt_public(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_sandbox_conf_jwks_file(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+
+/* ngx_http_sandbox_policy.c: which tokens are good, and whom they name */
+
+char *ngx_http_sandbox_conf_algorithms(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_sandbox_conf_word(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_sandbox_conf_audience(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_sandbox_conf_permission_claim(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+char *ngx_http_sandbox_conf_claim(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+void ngx_http_sandbox_policy_merge(ngx_http_sandbox_loc_conf_t *conf,
+    ngx_http_sandbox_loc_conf_t *prev);
+
+/* For a location that serves; logs and returns NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_policy_init(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
+
+
 /* ngx_http_sandbox_route.c */
 
 /* Fills ctx->route, or ctx->refusal (400, 404, 405). */
 void ngx_http_sandbox_route(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+/* The 404 of a path that there is not. */
+void ngx_http_sandbox_route_missing(ngx_http_sandbox_problem_t *problem);
 
 /* The methods of the route's path, for Allow; in the request's pool. */
 ngx_int_t ngx_http_sandbox_route_allow(ngx_http_request_t *r,
@@ -412,15 +518,42 @@ ngx_int_t ngx_http_sandbox_access_handler(ngx_http_request_t *r);
 
 /*
  * Verifies the request's token by the policy of its location, once for each
- * location.  NGX_OK: issuer, tenant and user of ctx are set.  401, 403 or 500
- * otherwise, and ctx->problem says why.
+ * location, and looks whether it may use the route.  NGX_OK: ctx->principal is
+ * set.  401, 403, 500 or 503 otherwise, and ctx->problem says why.
  */
 ngx_int_t ngx_http_sandbox_identity(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* The same for who only asks: NULL if it is refused, and no problem is left. */
+const ngx_http_sandbox_principal_t *ngx_http_sandbox_principal(
+    ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx);
+
+/* NGX_DECLINED: the token is for another conversation than the path's. */
+ngx_int_t ngx_http_sandbox_own_conversation(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
 /* Session key and tenant digest for ctx->conversation, after the identity. */
 ngx_int_t ngx_http_sandbox_session_keys(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+
+/* ngx_http_sandbox_cache.c: verified tokens, by a digest */
+
+/* In shared memory, of at most half of `size`; NULL: no room. */
+ngx_http_sandbox_cache_t *ngx_http_sandbox_cache_create(
+    ngx_slab_pool_t *shpool, size_t size);
+
+/* NGX_DECLINED: not there, or no longer good.  NGX_ERROR: no memory. */
+ngx_int_t ngx_http_sandbox_cache_find(ngx_http_sandbox_zone_t *zone,
+    const u_char *digest, ngx_pool_t *pool,
+    ngx_http_sandbox_principal_t *principal);
+
+/* Works without memory: then it is not kept. */
+void ngx_http_sandbox_cache_add(ngx_http_sandbox_zone_t *zone,
+    const u_char *digest, ngx_http_sandbox_principal_t *principal);
+
+void ngx_http_sandbox_cache_read(const ngx_http_sandbox_zone_t *zone,
+    ngx_http_sandbox_counters_t *counters);
 
 
 /* ngx_http_sandbox_zone.c */
@@ -440,6 +573,64 @@ void ngx_http_sandbox_slot_read(const ngx_http_sandbox_runner_t *runner,
 /* `health` as PING told it, or only status and reason (full = 0) */
 void ngx_http_sandbox_slot_write(const ngx_http_sandbox_runner_t *runner,
     const ngx_http_sandbox_health_t *health, ngx_uint_t full);
+
+
+/* ngx_http_sandbox_conf_jwks.c: the setter of "sandbox_jwks_url" */
+
+char *ngx_http_sandbox_conf_jwks_url(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+
+/* ngx_http_sandbox_key_set.c: key sets by URL */
+
+/*
+ * Appends this worker's keys of the set to `keys`, which has room for `max`
+ * and holds *n; they live until the worker returns to its event loop.
+ * *generation names what they were made of: it never comes again in a zone.
+ * NGX_DECLINED: no set was ever fetched.
+ */
+ngx_int_t ngx_http_sandbox_key_set_keys(ngx_http_sandbox_key_set_t *set,
+    const sandbox_jose_key_t **keys, ngx_uint_t max, ngx_uint_t *n,
+    uint64_t *generation);
+
+/*
+ * A token named a kid that is not there: worker 0 fetches, at most once in a
+ * cool-down.  Nobody waits for it.
+ */
+void ngx_http_sandbox_key_set_want(ngx_http_sandbox_key_set_t *set);
+
+ngx_int_t ngx_http_sandbox_key_set_init(ngx_conf_t *cf,
+    ngx_http_sandbox_key_set_t *set);
+
+/* Places in the zone for the sets that are used; *shared is kept in it. */
+ngx_int_t ngx_http_sandbox_key_set_init_zone(ngx_shm_zone_t *shm_zone,
+    ngx_http_sandbox_main_conf_t *smcf, void **shared);
+
+ngx_int_t ngx_http_sandbox_key_set_init_process(ngx_cycle_t *cycle);
+void ngx_http_sandbox_key_set_exit_process(void);
+
+
+/* ngx_http_sandbox_fetch.c: libcurl in the event loop of worker 0 */
+
+/* what a fetch came to; all of it lives until the handler returns */
+
+typedef struct {
+    ngx_str_t                      body;
+    ngx_uint_t                     kind;         /* 0: good; else equal for
+                                                    equal problems */
+    const char                    *problem;      /* words about the server */
+    const char                    *remedy;
+} ngx_http_sandbox_fetched_t;
+
+typedef void (*ngx_http_sandbox_fetched_pt)(ngx_http_sandbox_key_set_t *set,
+    ngx_http_sandbox_fetched_t *fetched);
+
+/* After fork() only.  The handler is called later, from the event loop. */
+ngx_int_t ngx_http_sandbox_fetch_start(ngx_http_sandbox_key_set_t *set,
+    ngx_http_sandbox_fetched_pt handler, ngx_log_t *log);
+
+/* Ends all fetches at once, no handler is called. */
+void ngx_http_sandbox_fetch_exit(void);
 
 
 /* ngx_http_sandbox_upstream.c */

@@ -23,12 +23,11 @@ static ngx_int_t ngx_http_sandbox_prefix(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_uint_t here);
 static ngx_int_t ngx_http_sandbox_require(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
-static ngx_int_t ngx_http_sandbox_init_policy(ngx_conf_t *cf,
-    ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
 static ngx_int_t ngx_http_sandbox_preconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_sandbox_postconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_sandbox_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_sandbox_init_process(ngx_cycle_t *cycle);
+static void ngx_http_sandbox_exit_process(ngx_cycle_t *cycle);
 
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_memory_bounds = {
@@ -143,19 +142,33 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_sandbox_conf_word,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_sandbox_loc_conf_t, realm),
+      offsetof(ngx_http_sandbox_loc_conf_t, named_realm),
       NULL },
 
     { ngx_string("sandbox_jwt_secret_file"),
-      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE123,
       ngx_http_sandbox_conf_jwt_secret,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("sandbox_jwt_key_file"),
-      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE12,
       ngx_http_sandbox_conf_jwt_public,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_jwks_file"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_jwks_file,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_jwks_url"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_sandbox_conf_jwks_url,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -175,10 +188,10 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
       NULL },
 
     { ngx_string("sandbox_jwt_audience"),
-      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_sandbox_conf_word,
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_sandbox_conf_audience,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_sandbox_loc_conf_t, audience),
+      0,
       NULL },
 
     { ngx_string("sandbox_jwt_leeway"),
@@ -193,6 +206,34 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
       ngx_http_sandbox_conf_word,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_sandbox_loc_conf_t, permission),
+      NULL },
+
+    { ngx_string("sandbox_permission_read"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_word,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, permission_read),
+      NULL },
+
+    { ngx_string("sandbox_permission_claim"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_sandbox_conf_permission_claim,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_tenant_claim"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_claim,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, tenant_claim),
+      NULL },
+
+    { ngx_string("sandbox_conversation_claim"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_claim,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, conversation_claim),
       NULL },
 
     { ngx_string("sandbox_cpu_time"),
@@ -315,7 +356,7 @@ ngx_module_t  ngx_http_sandbox_module = {
     ngx_http_sandbox_init_process,         /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
-    ngx_http_sandbox_health_exit_process,  /* exit process */
+    ngx_http_sandbox_exit_process,         /* exit process */
     NULL,                                  /* exit master */
     NGX_MODULE_V1_PADDING
 };
@@ -362,7 +403,7 @@ ngx_http_sandbox_handler(ngx_http_request_t *r)
 
     ngx_http_sandbox_route(r, ctx);
 
-    if (ctx->route && ctx->route->public) {
+    if (ctx->route && ctx->route->access == NGX_HTTP_SANDBOX_PUBLIC) {
         return ctx->route->handler(r, ctx);
     }
 
@@ -379,6 +420,12 @@ ngx_http_sandbox_handler(ngx_http_request_t *r)
 
     if (ctx->route == NULL) {
         ctx->problem = ctx->refusal;
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    /* somebody else's is told apart from what is not there by nothing */
+
+    if (ngx_http_sandbox_own_conversation(r, ctx) != NGX_OK) {
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
@@ -409,7 +456,10 @@ ngx_http_sandbox_create_main_conf(ngx_conf_t *cf)
 
     if (ngx_array_init(&smcf->runners, cf->pool, 2,
                        sizeof(ngx_http_sandbox_runner_t *))
-        != NGX_OK)
+        != NGX_OK
+        || ngx_array_init(&smcf->key_sets, cf->pool, 1,
+                          sizeof(ngx_http_sandbox_key_set_t *))
+           != NGX_OK)
     {
         return NULL;
     }
@@ -438,9 +488,12 @@ ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
      *     conf->socket = { 0, NULL };
      *     conf->key = NULL;
      *     conf->runner = NULL;
-     *     conf->keys = NULL;
+     *     conf->keys, key_sets, keys_digest = NULL;
      *     conf->algorithms = 0;
-     *     conf->issuer, audience, permission, realm = { 0, NULL };
+     *     conf->audiences, permission_claims, permission_paths = NULL;
+     *     conf->tenant_claim, conversation_claim = { { 0, NULL }, NULL };
+     *     conf->issuer, permission, permission_read = { 0, NULL };
+     *     conf->named_realm, realm = { 0, NULL };
      */
 
     conf->mode = NGX_CONF_UNSET_UINT;
@@ -485,13 +538,7 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_msec_value(conf->connect_timeout, prev->connect_timeout,
                               5000);
     ngx_conf_merge_msec_value(conf->send_timeout, prev->send_timeout, 60000);
-    ngx_conf_merge_msec_value(conf->leeway, prev->leeway, 0);
-
-    ngx_conf_merge_str_value(conf->issuer, prev->issuer, "");
-    ngx_conf_merge_str_value(conf->audience, prev->audience, "");
-    ngx_conf_merge_str_value(conf->permission, prev->permission,
-                             "sandbox:execute");
-    ngx_conf_merge_str_value(conf->realm, prev->realm, "");
+    ngx_http_sandbox_policy_merge(conf, prev);
 
     if (conf->backend == NULL) {
         conf->backend = prev->backend ? prev->backend
@@ -505,14 +552,6 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->key == NULL) {
         conf->key = prev->key;
-    }
-
-    if (conf->keys == NULL) {
-        conf->keys = prev->keys;
-    }
-
-    if (conf->algorithms == 0) {
-        conf->algorithms = prev->algorithms;
     }
 
     if (ngx_http_sandbox_merge_mode(cf, prev, conf) != NGX_OK) {
@@ -545,9 +584,8 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         return NGX_CONF_ERROR;
     }
 
-    if (conf->realm.len == 0) {
-        conf->realm = conf->issuer.len ? conf->issuer : conf->prefix;
-    }
+    conf->realm = conf->named_realm.len ? conf->named_realm
+                  : conf->issuer.len ? conf->issuer : conf->prefix;
 
     conf->serves = 1;
     conf->main->used = 1;
@@ -674,6 +712,9 @@ static ngx_int_t
 ngx_http_sandbox_require(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
     ngx_str_t *location)
 {
+    ngx_uint_t                    i;
+    ngx_http_sandbox_key_set_t  **set;
+
     if (conf->disabled) {
         return NGX_OK;
     }
@@ -688,47 +729,6 @@ ngx_http_sandbox_require(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
         return NGX_ERROR;
     }
 
-    return ngx_http_sandbox_init_policy(cf, conf, location);
-}
-
-
-static ngx_int_t
-ngx_http_sandbox_init_policy(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
-    ngx_str_t *location)
-{
-    ngx_uint_t             i;
-    ngx_uint_t             verified;
-    sandbox_jose_key_t   **key;
-
-    if (conf->keys == NULL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"sandbox\" is on in location \"%V\", but nothing "
-                           "verifies tokens: add \"sandbox_jwt_key_file "
-                           "FILE;\" (RS256) or \"sandbox_jwt_secret_file "
-                           "FILE;\" (HS256)", location);
-        return NGX_ERROR;
-    }
-
-    key = conf->keys->elts;
-    verified = 0;
-
-    for (i = 0; i < conf->keys->nelts; i++) {
-        verified |= sandbox_jose_key_algorithms(key[i]);
-    }
-
-    if (conf->algorithms == 0) {
-        conf->algorithms = verified;
-    }
-
-    if ((conf->algorithms & verified) == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"sandbox_jwt_algorithms\" of location \"%V\" "
-                           "names none that its keys verify: RS256 needs "
-                           "\"sandbox_jwt_key_file\", HS256 "
-                           "\"sandbox_jwt_secret_file\"", location);
-        return NGX_ERROR;
-    }
-
     if (conf->caps.output_total < conf->caps.output) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"sandbox_output_total\" of location \"%V\" is "
@@ -737,7 +737,15 @@ ngx_http_sandbox_init_policy(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
         return NGX_ERROR;
     }
 
-    return NGX_OK;
+    if (conf->key_sets) {
+        set = conf->key_sets->elts;
+
+        for (i = 0; i < conf->key_sets->nelts; i++) {
+            set[i]->used = 1;
+        }
+    }
+
+    return ngx_http_sandbox_policy_init(cf, conf, location);
 }
 
 
@@ -857,5 +865,17 @@ ngx_http_sandbox_init_process(ngx_cycle_t *cycle)
 
 #endif
 
+    if (ngx_http_sandbox_key_set_init_process(cycle) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     return ngx_http_sandbox_health_init_process(cycle);
+}
+
+
+static void
+ngx_http_sandbox_exit_process(ngx_cycle_t *cycle)
+{
+    ngx_http_sandbox_key_set_exit_process();
+    ngx_http_sandbox_health_exit_process(cycle);
 }

@@ -19,32 +19,32 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
 
     { ngx_string("health"),
       NGX_HTTP_GET|NGX_HTTP_HEAD,
-      ngx_string("health"), 1,
+      ngx_string("health"), NGX_HTTP_SANDBOX_PUBLIC,
       ngx_http_sandbox_health_handler },
 
     { ngx_string("v1/limits"),
       NGX_HTTP_GET|NGX_HTTP_HEAD,
-      ngx_string("limits"), 0,
+      ngx_string("limits"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_limits_handler },
 
     { ngx_string("v1/conversations/*"),
       NGX_HTTP_GET|NGX_HTTP_HEAD,
-      ngx_string("conversation.get"), 0,
+      ngx_string("conversation.get"), NGX_HTTP_SANDBOX_READERS,
       ngx_http_sandbox_status_handler },
 
     { ngx_string("v1/conversations/*"),
       NGX_HTTP_DELETE,
-      ngx_string("conversation.delete"), 0,
+      ngx_string("conversation.delete"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_delete_handler },
 
     { ngx_string("v1/conversations/*/reset"),
       NGX_HTTP_POST,
-      ngx_string("conversation.reset"), 0,
+      ngx_string("conversation.reset"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_reset_handler },
 
     { ngx_string("v1/conversations/*/commands"),
       NGX_HTTP_POST,
-      ngx_string("command.run"), 0,
+      ngx_string("command.run"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_command_handler },
 
     { ngx_null_string, 0, ngx_null_string, 0, NULL }
@@ -125,9 +125,7 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     }
 
     if (found == NULL) {
-        refusal->status = NGX_HTTP_NOT_FOUND;
-        ngx_str_set(&refusal->code, "not_found");
-        ngx_str_set(&refusal->detail, "There is nothing at this path.");
+        ngx_http_sandbox_route_missing(refusal);
         return;
     }
 
@@ -152,6 +150,17 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
     ctx->route = found;
     ctx->conversation = conversation;
+}
+
+
+void
+ngx_http_sandbox_route_missing(ngx_http_sandbox_problem_t *problem)
+{
+    ngx_memzero(problem, sizeof(ngx_http_sandbox_problem_t));
+
+    problem->status = NGX_HTTP_NOT_FOUND;
+    ngx_str_set(&problem->code, "not_found");
+    ngx_str_set(&problem->detail, "There is nothing at this path.");
 }
 
 

@@ -13,7 +13,8 @@ enum {
     NGX_HTTP_SANDBOX_VAR_COMMAND_ID,
     NGX_HTTP_SANDBOX_VAR_OUTCOME,
     NGX_HTTP_SANDBOX_VAR_USER,
-    NGX_HTTP_SANDBOX_VAR_TENANT
+    NGX_HTTP_SANDBOX_VAR_TENANT,
+    NGX_HTTP_SANDBOX_VAR_TOKEN_CACHE
 };
 
 
@@ -22,6 +23,8 @@ static ngx_int_t ngx_http_sandbox_status_variable(ngx_http_request_t *r,
 static ngx_int_t ngx_http_sandbox_text_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_sandbox_number_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_sandbox_cache_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static void ngx_http_sandbox_principal_text(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, uintptr_t data, ngx_str_t *text);
@@ -46,6 +49,39 @@ static ngx_http_variable_t  ngx_http_sandbox_vars[] = {
 
     { ngx_string("sandbox_tenant"), NULL, ngx_http_sandbox_text_variable,
       NGX_HTTP_SANDBOX_VAR_TENANT, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_token_cache"), NULL, ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_TOKEN_CACHE, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_token_cache_hits"), NULL,
+      ngx_http_sandbox_cache_variable,
+      offsetof(ngx_http_sandbox_counters_t, hits),
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_token_cache_misses"), NULL,
+      ngx_http_sandbox_cache_variable,
+      offsetof(ngx_http_sandbox_counters_t, misses),
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_token_cache_evictions"), NULL,
+      ngx_http_sandbox_cache_variable,
+      offsetof(ngx_http_sandbox_counters_t, evictions),
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_token_cache_refused"), NULL,
+      ngx_http_sandbox_cache_variable,
+      offsetof(ngx_http_sandbox_counters_t, refused),
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_token_cache_entries"), NULL,
+      ngx_http_sandbox_cache_variable,
+      offsetof(ngx_http_sandbox_counters_t, entries),
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_token_cache_bytes"), NULL,
+      ngx_http_sandbox_cache_variable,
+      offsetof(ngx_http_sandbox_counters_t, bytes),
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("sandbox_id"), NULL, ngx_http_sandbox_text_variable,
       NGX_HTTP_SANDBOX_VAR_ID, NGX_HTTP_VAR_NOCACHEABLE, 0 },
@@ -151,6 +187,10 @@ ngx_http_sandbox_text_variable(ngx_http_request_t *r,
         text = ctx->outcome;
         break;
 
+    case NGX_HTTP_SANDBOX_VAR_TOKEN_CACHE:
+        text = ctx->token_cache;
+        break;
+
     default:
         ngx_http_sandbox_principal_text(r, ctx, data, &text);
     }
@@ -167,25 +207,59 @@ static void
 ngx_http_sandbox_principal_text(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, uintptr_t data, ngx_str_t *text)
 {
-    ngx_http_sandbox_problem_t    problem;
-    ngx_http_sandbox_loc_conf_t  *slcf;
+    ngx_http_sandbox_loc_conf_t         *slcf;
+    const ngx_http_sandbox_principal_t  *principal;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
-    if (slcf->disabled || (ctx->route && ctx->route->public)) {
+    if (slcf->disabled
+        || (ctx->route && ctx->route->access == NGX_HTTP_SANDBOX_PUBLIC))
+    {
         return;
     }
 
-    /* asking is no refusal, and it may be asked after another one */
+    principal = ngx_http_sandbox_principal(r, ctx);
 
-    problem = ctx->problem;
+    if (principal) {
+        *text = (data == NGX_HTTP_SANDBOX_VAR_TENANT && principal->tenant.len)
+                ? principal->tenant : principal->user;
+    }
+}
 
-    if (ngx_http_sandbox_identity(r, ctx) == NGX_OK) {
-        *text = (data == NGX_HTTP_SANDBOX_VAR_TENANT && ctx->tenant.len)
-                ? ctx->tenant : ctx->user;
+
+/* the counters of the zone, in any location of this nginx */
+
+static ngx_int_t
+ngx_http_sandbox_cache_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char                        *p;
+    uint64_t                       value;
+    ngx_str_t                      text;
+    ngx_http_sandbox_counters_t    counters;
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    ngx_str_null(&text);
+
+    smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
+
+    if (smcf->zone.cache) {
+        ngx_http_sandbox_cache_read(&smcf->zone, &counters);
+
+        value = *(uint64_t *) ((char *) &counters + data);
+
+        p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        text.data = p;
+        text.len = ngx_sprintf(p, "%uL", value) - p;
     }
 
-    ctx->problem = problem;
+    ngx_http_sandbox_variable_set(v, &text);
+
+    return NGX_OK;
 }
 
 

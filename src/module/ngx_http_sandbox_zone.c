@@ -1,12 +1,13 @@
 /*
- * The shared zone: what is known of each runner, for all workers.  A cache:
- * whatever is in it can be lost, and work goes on.  Knows no wire, no HTTP.
+ * The shared zone: what is known of each runner, for all workers, and room for
+ * other files' caches.  Whatever is in it can be lost, and work goes on.
+ * Knows no wire, no HTTP.
  */
 
 #include "ngx_http_sandbox.h"
 
 
-#define NGX_HTTP_SANDBOX_ZONE_VERSION  2
+#define NGX_HTTP_SANDBOX_ZONE_VERSION  3
 
 
 /* what PING told of one runner, or why there was no answer */
@@ -31,6 +32,8 @@ typedef struct {
     ngx_uint_t                     version;
     ngx_uint_t                     slot_size;
     ngx_uint_t                     nslots;
+    ngx_http_sandbox_cache_t      *cache;
+    void                          *key_sets;     /* NULL: none yet */
     ngx_http_sandbox_slot_t        slots[NGX_HTTP_SANDBOX_MAX_RUNNERS];
 } ngx_http_sandbox_shctx_t;
 
@@ -189,6 +192,12 @@ ngx_http_sandbox_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     zctx->sh->version = NGX_HTTP_SANDBOX_ZONE_VERSION;
     zctx->sh->slot_size = sizeof(ngx_http_sandbox_slot_t);
 
+    zctx->sh->cache = ngx_http_sandbox_cache_create(zctx->shpool,
+                                                    shm_zone->shm.size);
+    if (zctx->sh->cache == NULL) {
+        return NGX_ERROR;
+    }
+
     len = sizeof(" in sandbox zone \"\"") + shm_zone->shm.name.len;
 
     zctx->shpool->log_ctx = ngx_slab_alloc(zctx->shpool, len);
@@ -215,6 +224,9 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
     ngx_uint_t                   i, n;
     ngx_http_sandbox_slot_t     *slot;
     ngx_http_sandbox_runner_t  **runner;
+
+    zctx->main->zone.shpool = zctx->shpool;
+    zctx->main->zone.cache = zctx->sh->cache;
 
     runner = zctx->main->runners.elts;
 
@@ -266,7 +278,8 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
 
     ngx_shmtx_unlock(&zctx->shpool->mutex);
 
-    return NGX_OK;
+    return ngx_http_sandbox_key_set_init_zone(shm_zone, zctx->main,
+                                              &zctx->sh->key_sets);
 }
 
 
