@@ -1,6 +1,6 @@
 /*
- * Signature algorithms: their names, and which of them libjwt knows.  Knows no
- * keys and no tokens.
+ * Signature algorithms: their names, and which of them libjwt verifies.  Knows
+ * no keys and no tokens of anybody.
  */
 
 #include "sandbox_jose_core.h"
@@ -8,6 +8,50 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <openssl/err.h>
+
+
+#define SANDBOX_JOSE_ASKED  0x80000000u
+
+
+static unsigned sandbox_jose_ask(void);
+static int sandbox_jose_proves(const char *token, const char *pem);
+
+
+/*
+ * Tokens that are good, for what libjwt may know by name only: its 1.17 on
+ * OpenSSL does not verify PS* after all.  Nobody has their private keys.
+ */
+
+static const struct {
+    unsigned     algorithms;
+    const char  *token;
+    const char  *pem;
+} sandbox_jose_proofs[] = {
+    { SANDBOX_JOSE_PS,
+      "eyJhbGciOiJQUzI1NiJ9.e30.NOy-ACvxr8K3JSAO3agZZ2n2t1jRyNH3qANObYNKSMn"
+      "CkrjoYn1t5skR9LHMIVpDNjR8ZE3ULDNaxtWqY5-yw1G4fL49JYufjsPZwaYPZLakLPL"
+      "Dc9OwGf-7KimC5GdhzAsN0eb04Nqn2wMq3HNqu-ii8hby6gVh2ajoj7OUMnhi7Wbmdi1"
+      "eEEJicPrzktO-0-nbb4jXRC8WXPgvU1WMhkdIAZYH_Viiq4zPLQMVhsap4slY0p-ycgj"
+      "A1_gBgQKWKlwjXF4XqT8XfinHvjced4GiDrTkyAZJdTCLbPgyogBFE1zF3Gy8fSXIpbC"
+      "nUY-H_myygh3UH3QYBxqa-rl3lw",
+      "-----BEGIN PUBLIC KEY-----\n"
+      "MIIBIDALBgkqhkiG9w0BAQoDggEPADCCAQoCggEBAI7J1iHvKFpuHrBnwLqoE7zc\n"
+      "Sq+ZypWspJNoTNw32oPL5VfSZIqj+C9mAypS8CEEwKSYrdWIc4CeINrvYAb1ULSh\n"
+      "wYEXDxDR6RqErvaRT4Xf3Ov03qgh1jeE5Ipx5RWBXVBfJ/vkpUYtA1WFPbvp2Way\n"
+      "Df4DtWALD1IblX4pXClNaHm11OKJlV9KVMEa7n3RqkUR7+vJt+CBMcPnZ19/3Jzf\n"
+      "H0h4+pEWZDPk7Y5qGGhuz7qf5EJxjiYCA2fPNq7TkprOEBPQ+azeGi06aMDSZQkt\n"
+      "vmv9yvorEa+MGccBLIWOR0N8GVWlIz0VmdVV/bAYbF9i2rKEql16YjXX/wVtIIcC\n"
+      "AwEAAQ==\n"
+      "-----END PUBLIC KEY-----\n" },
+    { SANDBOX_JOSE_EDDSA,
+      "eyJhbGciOiJFZERTQSJ9.e30.o-gtU2WughjqxQ9_0LsZ012SQkwzx27dKVj199DgD_o"
+      "YGU4zji4ZaqpfIE_15lZbChFcakXSBuiaGwYoxX5oDw",
+      "-----BEGIN PUBLIC KEY-----\n"
+      "MCowBQYDK2VwAyEAV8OBwVhBXA5B4MtCFfaEOBY0d29VjpIOkOKTeGUVH8E=\n"
+      "-----END PUBLIC KEY-----\n" }
+};
 
 
 static const sandbox_jose_algorithm_t  sandbox_jose_algorithms[] = {
@@ -79,6 +123,24 @@ sandbox_jose_algorithm_name(unsigned algorithm)
 unsigned
 sandbox_jose_supported(void)
 {
+    unsigned  supported;
+
+    static unsigned  known;                      /* 0: not asked yet */
+
+    supported = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+    if (supported == 0) {
+        supported = sandbox_jose_ask() | SANDBOX_JOSE_ASKED;
+        __atomic_store_n(&known, supported, __ATOMIC_RELAXED);
+    }
+
+    return supported & ~SANDBOX_JOSE_ASKED;
+}
+
+
+static unsigned
+sandbox_jose_ask(void)
+{
     size_t    i;
     unsigned  supported;
 
@@ -92,7 +154,35 @@ sandbox_jose_supported(void)
         }
     }
 
+    for (i = 0; i < sizeof(sandbox_jose_proofs)
+                    / sizeof(sandbox_jose_proofs[0]); i++)
+    {
+        if ((supported & sandbox_jose_proofs[i].algorithms) != 0
+            && !sandbox_jose_proves(sandbox_jose_proofs[i].token,
+                                    sandbox_jose_proofs[i].pem))
+        {
+            supported &= ~sandbox_jose_proofs[i].algorithms;
+        }
+    }
+
     return supported;
+}
+
+
+static int
+sandbox_jose_proves(const char *token, const char *pem)
+{
+    int     rc;
+    jwt_t  *jwt;
+
+    jwt = NULL;
+    rc = jwt_decode(&jwt, token, (const unsigned char *) pem,
+                    (int) strlen(pem));
+
+    jwt_free(jwt);
+    ERR_clear_error();
+
+    return rc == 0;
 }
 
 
