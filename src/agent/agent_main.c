@@ -54,7 +54,7 @@ main(int argc, char **argv)
     }
 
     agent_main_descriptors(address != NULL ? SANDBOX_FD_CONTROL
-                                           : SANDBOX_FD_PEAK + 1);
+                                           : SANDBOX_FD_HISTORY + 1);
 
     if (agent_main_process() == -1) {
         fprintf(stderr, "sandbox-agent: can't prepare itself: %s\n",

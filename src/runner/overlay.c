@@ -16,13 +16,16 @@
 #include <string.h>
 #include <unistd.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "idmap.h"
 #include "image.h"
+#include "log.h"
 #include "overlay.h"
 
 
+#define RUNNER_OVERLAY_HISTORY  "h"              /* beside u and w */
 #define RUNNER_OVERLAY_OPTIONS                                                \
     "lowerdir=a:l,upperdir=d/u,workdir=d/w,"                                  \
     "redirect_dir=on,metacopy=off,index=off"
@@ -31,17 +34,20 @@
 static int runner_overlay_clone(const char *path, const char *point, int ids,
     runner_error_t *err);
 static int runner_overlay_disk(const char *device, const char *point, int ids,
-    runner_error_t *err);
+    int *history, runner_error_t *err);
+static int runner_overlay_history(int tree, int create);
 static int runner_overlay_idmap(int tree, uint64_t attributes, int ids,
     const char *path, runner_error_t *err);
 
 
 int
 runner_overlay_mount(int bundle, int slot, const char *base,
-    const char *agent, uint32_t ids, runner_error_t *err)
+    const char *agent, uint32_t ids, int *history, runner_error_t *err)
 {
     int   namespace, device, rc;
     char  path[RUNNER_IMAGE_DEVICE];
+
+    *history = -1;
 
     namespace = runner_ids_namespace(ids, err);
     if (namespace == -1) {
@@ -65,7 +71,7 @@ runner_overlay_mount(int bundle, int slot, const char *base,
         }
 
         if (rc == 0) {
-            rc = runner_overlay_disk(path, "d", namespace, err);
+            rc = runner_overlay_disk(path, "d", namespace, history, err);
         }
 
         if (rc == 0
@@ -131,7 +137,7 @@ runner_overlay_clone(const char *path, const char *point, int ids,
 
 static int
 runner_overlay_disk(const char *device, const char *point, int ids,
-    runner_error_t *err)
+    int *history, runner_error_t *err)
 {
     int     fs, tree, rc;
     size_t  i;
@@ -161,10 +167,24 @@ runner_overlay_disk(const char *device, const char *point, int ids,
                           "e2fsck -p on its disk.img");
 
     } else {
+
+        /* made where root is root, opened when the ids are set for good */
+
+        *history = runner_overlay_history(tree, 1);
+
+        if (*history != -1) {
+            close(*history);
+            *history = -1;
+        }
+
         rc = runner_overlay_idmap(tree,
                                   MOUNT_ATTR_NOSUID|MOUNT_ATTR_NODEV
                                   |MOUNT_ATTR_NOATIME,
                                   ids, "the disk", err);
+
+        if (rc == 0) {
+            *history = runner_overlay_history(tree, 0);
+        }
 
         if (rc == 0
             && syscall(SYS_move_mount, tree, "", AT_FDCWD, point,
@@ -179,6 +199,37 @@ runner_overlay_disk(const char *device, const char *point, int ids,
     close(fs);
 
     return rc;
+}
+
+
+/*
+ * Outside of the overlay: no path inside leads to it, and a descriptor of a
+ * file leads nowhere else.  A sandbox works without it, too.
+ */
+
+static int
+runner_overlay_history(int tree, int create)
+{
+    int          fd;
+    struct stat  st;
+
+    fd = openat(tree, RUNNER_OVERLAY_HISTORY,
+                O_RDWR|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK
+                |(create ? O_CREAT : 0), 0600);
+
+    if (fd != -1 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        return fd;
+    }
+
+    runner_log(RUNNER_LOG_WARN, "the file of a sandbox's history can't be "
+               "opened: %s; it is kept in memory",
+               fd == -1 ? strerror(errno) : "it is no file");
+
+    if (fd != -1) {
+        close(fd);
+    }
+
+    return -1;
 }
 
 

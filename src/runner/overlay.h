@@ -19,11 +19,14 @@
  * shifted to the range `ids`.  All other mounts are gone when this returns, and
  * "r" may be detached once a container has been started from it.
  *
+ * *history: a file of the disk that is not in the overlay, open for reading
+ * and writing; the caller's to close.  -1 where it could not be had.
+ *
  * Changes the working directory of the calling thread, which must have one of
  * its own.  Blocking.
  */
 int runner_overlay_mount(int bundle, int slot, const char *base,
-    const char *agent, uint32_t ids, runner_error_t *err);
+    const char *agent, uint32_t ids, int *history, runner_error_t *err);
 
 /* Detaches "r" in `bundle`; no harm if it is not mounted. */
 void runner_overlay_detach(int bundle);

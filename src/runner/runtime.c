@@ -25,7 +25,7 @@
 
 
 #define RUNNER_RUNTIME_WAIT  30000               /* ms */
-#define RUNNER_RUNTIME_FDS   4                   /* from 3 on */
+#define RUNNER_RUNTIME_FDS   5                   /* from 3 on */
 
 
 static int runner_runtime_version(runner_runtime_t *runtime,
@@ -127,7 +127,8 @@ runner_runtime_version(runner_runtime_t *runtime, runner_error_t *err)
 
 pid_t
 runner_runtime_run(runner_runtime_t *runtime, unsigned number, int bundle,
-    int log, int control, const runner_cgroup_t *group, runner_error_t *err)
+    int log, int control, int history, const runner_cgroup_t *group,
+    runner_error_t *err)
 {
     int       fds[RUNNER_RUNTIME_FDS], status;
     char      name[64], path[PATH_MAX], pid_file[PATH_MAX + 8], link[64];
@@ -137,14 +138,14 @@ runner_runtime_run(runner_runtime_t *runtime, unsigned number, int bundle,
 
     char  *argv[] = {
         runtime->path, "--root", runtime->state, "run", "--detach",
-        "--bundle", path, "--pid-file", pid_file, "--preserve-fds", "4",
+        "--bundle", path, "--pid-file", pid_file, "--preserve-fds", "5",
         name, NULL
     };
 
     char  *argv_crun[] = {
         runtime->path, "--cgroup-manager=cgroupfs", "--root", runtime->state,
         "run", "--detach", "--bundle", path, "--pid-file", pid_file,
-        "--preserve-fds", "4", name, NULL
+        "--preserve-fds", "5", name, NULL
     };
 
     snprintf(link, sizeof(link), "/proc/self/fd/%d", bundle);
@@ -164,6 +165,7 @@ runner_runtime_run(runner_runtime_t *runtime, unsigned number, int bundle,
     fds[SANDBOX_FD_CGROUP - 3] = group->dir;
     fds[SANDBOX_FD_OOM - 3] = group->oom;
     fds[SANDBOX_FD_PEAK - 3] = group->peak;
+    fds[SANDBOX_FD_HISTORY - 3] = history;
 
     status = runner_runtime_exec(strncmp(runtime->version, "crun", 4) == 0
                                  ? argv_crun : argv,

@@ -28,12 +28,12 @@ int runner_runtime_find(runner_runtime_t *runtime, const char *name,
 /*
  * Runs the bundle in a directory (config.json), detached; the pid of the
  * container goes into the file "pid" there, what runtime and agent say into
- * the descriptor `log`.  `control` and the descriptors of `group` become 3 to
- * 6 inside.  Blocking, at most 30 s.  Returns the pid, or -1.
+ * the descriptor `log`.  `control`, the descriptors of `group` and `history`
+ * become 3 to 7 inside.  Blocking, at most 30 s.  Returns the pid, or -1.
  */
 pid_t runner_runtime_run(runner_runtime_t *runtime, unsigned number,
-    int bundle, int log, int control, const runner_cgroup_t *group,
-    runner_error_t *err);
+    int bundle, int log, int control, int history,
+    const runner_cgroup_t *group, runner_error_t *err);
 
 /* Ends and forgets a container; no error if there is none. */
 void runner_runtime_delete(runner_runtime_t *runtime, unsigned number);

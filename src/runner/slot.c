@@ -46,7 +46,7 @@ static int runner_slot_open(runner_host_t *host, const runner_slot_t *slot);
 static int runner_slot_start_in(runner_host_t *host, runner_slot_t *slot,
     int dir, runner_error_t *err);
 static int runner_slot_run(runner_host_t *host, runner_slot_t *slot,
-    int bundle, int log, int listener, runner_error_t *err);
+    int bundle, int log, int listener, int history, runner_error_t *err);
 static int runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
     runner_error_t *err);
 static void runner_slot_unbundle(runner_host_t *host,
@@ -172,9 +172,10 @@ static int
 runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
     runner_error_t *err)
 {
-    int   bundle, log, listener, rc, error;
+    int   bundle, log, listener, history, rc, error;
     char  words[512];
 
+    history = -1;
     slot->record.ids = runner_ids_take(host->owner, err);
     if (slot->record.ids == 0) {
         return -1;
@@ -193,11 +194,15 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
 
     } else {
         rc = runner_overlay_mount(bundle, dir, slot->record.base, host->agent,
-                                  slot->record.ids, err);
+                                  slot->record.ids, &history, err);
     }
 
     if (rc == 0) {
-        rc = runner_slot_run(host, slot, bundle, log, listener, err);
+        rc = runner_slot_run(host, slot, bundle, log, listener, history, err);
+    }
+
+    if (history != -1) {
+        close(history);
     }
 
     if (bundle != -1) {
@@ -228,7 +233,7 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
 
 static int
 runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
-    int log, int listener, runner_error_t *err)
+    int log, int listener, int history, runner_error_t *err)
 {
     int              rc;
     char             words[512];
@@ -251,7 +256,8 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
     if (rc == 0) {
         slot->record.pid = runner_runtime_run(&host->runtime,
                                               slot->record.number, bundle,
-                                              log, listener, &group, err);
+                                              log, listener, history,
+                                              &group, err);
         rc = slot->record.pid == -1 ? -1 : 0;
     }
 

@@ -20,6 +20,7 @@
 #define SANDBOX_FD_CGROUP          4     /* cgroup2 directory, delegated */
 #define SANDBOX_FD_OOM             5     /* v1 oom_control, v2 memory.events */
 #define SANDBOX_FD_PEAK            6     /* v1 max_usage, v2 memory.peak */
+#define SANDBOX_FD_HISTORY         7     /* a file of the session's disk */
 
 
 enum {
