@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "agent_event.h"
+#include "agent_events.h"
 #include "agent_history.h"
 #include "agent_output.h"
 #include "agent_request.h"

@@ -100,7 +100,7 @@ agent_events_new(void)
 
 
 void
-agent_events_keep(agent_events_t *events)
+agent_events_retain(agent_events_t *events)
 {
     events->references++;
 }
@@ -376,6 +376,14 @@ agent_events_taken(const agent_events_t *events, agent_cursor_t *cursor,
 }
 
 
+size_t
+agent_events_memory(const agent_events_t *events)
+{
+    return sizeof(agent_events_t) + events->size
+           + events->runs_room * sizeof(agent_events_run_t);
+}
+
+
 unsigned
 agent_events_save(const agent_events_t *events, uint8_t *header,
     struct iovec *iov)
@@ -415,8 +423,39 @@ agent_events_save(const agent_events_t *events, uint8_t *header,
 }
 
 
+uint8_t *
+agent_events_pack(const agent_events_t *events, size_t *size)
+{
+    size_t         at;
+    uint8_t       *p, header[AGENT_EVENTS_HEADER];
+    unsigned       i, count;
+    struct iovec   iov[AGENT_EVENTS_PIECES];
+
+    count = agent_events_save(events, header, iov);
+    *size = 0;
+
+    for (i = 0; i < count; i++) {
+        *size += iov[i].iov_len;
+    }
+
+    p = malloc(*size);
+    if (p == NULL) {
+        return NULL;
+    }
+
+    at = 0;
+
+    for (i = 0; i < count; i++) {
+        memcpy(p + at, iov[i].iov_base, iov[i].iov_len);
+        at += iov[i].iov_len;
+    }
+
+    return p;
+}
+
+
 agent_events_t *
-agent_events_load(const uint8_t *p, size_t size)
+agent_events_unpack(const uint8_t *p, size_t size)
 {
     size_t           runs, bytes;
     agent_events_t  *events;

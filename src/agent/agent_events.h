@@ -45,7 +45,7 @@ typedef struct {
 
 /* One reference is the caller's.  NULL: no memory. */
 agent_events_t *agent_events_new(void);
-void agent_events_keep(agent_events_t *events);
+void agent_events_retain(agent_events_t *events);
 void agent_events_release(agent_events_t *events);
 
 /*
@@ -98,15 +98,21 @@ unsigned agent_events_peek(const agent_events_t *events,
 size_t agent_events_taken(const agent_events_t *events,
     agent_cursor_t *cursor, size_t size, uint8_t *rest);
 
+/* Bytes that it takes in memory. */
+size_t agent_events_memory(const agent_events_t *events);
+
 /*
- * All of it as bytes for a file: at most AGENT_EVENTS_PIECES pieces, the
+ * All of it as bytes for a file, without a copy: at most AGENT_EVENTS_PIECES pieces, the
  * first one in `header`; valid until something is added.
  */
 unsigned agent_events_save(const agent_events_t *events, uint8_t *header,
     struct iovec *iov);
 
+/* The same in one piece, the caller's to free(); NULL: no memory. */
+uint8_t *agent_events_pack(const agent_events_t *events, size_t *size);
+
 /* Ended ones only; NULL: no memory, or these bytes were never saved so. */
-agent_events_t *agent_events_load(const uint8_t *p, size_t size);
+agent_events_t *agent_events_unpack(const uint8_t *p, size_t size);
 
 
 #endif /* AGENT_EVENTS_H */

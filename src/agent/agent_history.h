@@ -85,19 +85,4 @@ agent_answer_t *agent_history_answer(agent_history_t *h);
 agent_events_t *agent_history_events(agent_history_t *h);
 
 
-/* What the history needs of agent_events.c: references, and bytes for disk. */
-
-void agent_events_retain(agent_events_t *events);
-void agent_events_release(agent_events_t *events);
-
-/* Bytes that it takes in memory. */
-size_t agent_events_memory(const agent_events_t *events);
-
-/* All of it in one piece, the caller's to free(); NULL: no memory. */
-uint8_t *agent_events_pack(const agent_events_t *events, size_t *size);
-
-/* From those bytes, read as foreign; NULL: they can't be right, no memory. */
-agent_events_t *agent_events_unpack(const uint8_t *p, size_t size);
-
-
 #endif /* AGENT_HISTORY_H */

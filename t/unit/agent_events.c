@@ -395,9 +395,8 @@ static void
 saved(void)
 {
     size_t           i, size;
-    uint8_t         *file, header[AGENT_EVENTS_HEADER];
-    unsigned         n, count;
-    struct iovec     iov[AGENT_EVENTS_PIECES];
+    uint8_t         *file;
+    unsigned         n;
     agent_events_t  *events, *again;
     static uint8_t   block[65536];
 
@@ -412,16 +411,8 @@ saved(void)
         }
 
         agent_events_end(events);
-        count = agent_events_save(events, header, iov);
-        size = 0;
-        file = malloc(AGENT_EVENTS_SAVED);
-
-        for (n = 0; n < count; n++) {
-            memcpy(file + size, iov[n].iov_base, iov[n].iov_len);
-            size += iov[n].iov_len;
-        }
-
-        again = agent_events_load(file, size);
+        file = agent_events_pack(events, &size);
+        again = agent_events_unpack(file, size);
         ok(again != NULL, "%zu bytes are read back", size);
 
         if (again != NULL) {
@@ -474,7 +465,7 @@ torn(void)
     taken = 0;
 
     for (i = 0; i < size; i++) {
-        again = agent_events_load(file, i);
+        again = agent_events_unpack(file, i);
 
         if (again != NULL) {
             taken++;
@@ -489,7 +480,7 @@ torn(void)
     for (i = 0; i < 20000; i++) {
         memcpy(broken, file, size);
         broken[number(size)] ^= 1 << number(8);
-        again = agent_events_load(broken, size);
+        again = agent_events_unpack(broken, size);
 
         if (again != NULL) {
             follow(&one, again, number(20));
