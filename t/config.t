@@ -113,9 +113,51 @@ mkdir "$dir/folder";
 system("openssl genrsa -out $dir/private.pem 2048 2>/dev/null") == 0 or die;
 system("openssl pkey -in $dir/private.pem -pubout -out $dir/public.pem") == 0
     or die;
-system("openssl ecparam -genkey -name prime256v1 -noout -out $dir/ec.key"
-       . " && openssl pkey -in $dir/ec.key -pubout -out $dir/ec.pem") == 0
-    or die;
+for my $curve (["ec", "prime256v1"], ["p384", "secp384r1"],
+               ["p521", "secp521r1"], ["koblitz", "secp256k1"])
+{
+    my ($name, $long) = @$curve;
+
+    system("openssl ecparam -genkey -name $long -noout -out $dir/$name.key"
+           . " && openssl pkey -in $dir/$name.key -pubout -out $dir/$name.pem")
+        == 0 or die;
+}
+
+system("openssl genrsa -out $dir/weak.key 1024 2>/dev/null && openssl pkey "
+       . "-in $dir/weak.key -pubout -out $dir/weak.pem") == 0 or die;
+system("openssl req -x509 -new -key $dir/ec.key -subj /CN=x -out $dir/cert.pem "
+       . "2>/dev/null") == 0 or die;
+
+# secrets, written down in every way
+
+write_file("hex.key", "5a" x 32 . "\n");
+write_file("hex48.key", "5a" x 48);
+write_file("base64url.key", "-_" . "A" x 41 . "\n");
+write_file("raw64.key", "x" x 64);
+write_file("odd.key", "5a" x 32 . "5");
+write_file("short.hex", "5a" x 31);
+
+my $k = "A" x 43;
+write_file("set.json", qq({"keys":[{"kty":"oct","alg":"HS256","kid":"a",)
+           . qq("k":"$k"}]}));
+write_file("double.json", qq({"keys":[{"kty":"oct","alg":"HS256","alg":"HS512",)
+           . qq("k":"$k"}]}));
+write_file("none.json", '{"keys":[]}');
+write_file("encrypt.json", qq({"keys":[{"kty":"oct","alg":"HS256","use":"enc",)
+           . qq("k":"$k"}]}));
+write_file("weak.json", '{"keys":[{"kty":"oct","alg":"HS256","k":"AAAA"}]}');
+write_file("many.json", '{"keys":[' . join(",", map {
+    qq({"kty":"oct","alg":"HS256","kid":"$_","k":"$k"}) } 1 .. 65) . "]}");
+write_file("open.json", qq({"keys":[{"kty":"oct","alg":"HS256","k":"$k"}]}));
+chmod 0644, "$dir/open.json";
+
+# what the libjwt that is installed has; 1.10 has neither PS nor EdDSA
+
+my $more = do {
+    my ($status, $text) = nginx_t("", "sandbox_jwt_algorithms PS256;",
+        jwt => "sandbox_jwt_key_file DIR/public.pem;");
+    $status == 0;
+};
 
 
 # what is right
@@ -124,6 +166,39 @@ accepted("the example", "", "");
 accepted("module loaded and not used", "", "", base => "", jwt => "",
          on => "");
 accepted("an RSA key", "", "", jwt => "sandbox_jwt_key_file DIR/public.pem;");
+accepted("keys of every curve", "", "sandbox_jwt_algorithms ES256 ES384 ES512;",
+         jwt => "sandbox_jwt_key_file DIR/ec.pem; sandbox_jwt_key_file "
+                . "DIR/p384.pem kid=b; sandbox_jwt_key_file DIR/p521.pem;");
+accepted("a certificate", "", "sandbox_jwt_algorithms ES256;",
+         jwt => "sandbox_jwt_key_file DIR/cert.pem;");
+accepted("every algorithm of RSA", "",
+         "sandbox_jwt_algorithms RS256 RS384 RS512;",
+         jwt => "sandbox_jwt_key_file DIR/public.pem;");
+accepted("secrets, written down in every way", "",
+         "sandbox_jwt_algorithms HS256 HS384 HS512;",
+         jwt => "sandbox_jwt_secret_file DIR/hex.key format=hex; "
+                . "sandbox_jwt_secret_file DIR/hex48.key kid=b format=hex; "
+                . "sandbox_jwt_secret_file DIR/base64url.key format=base64url "
+                . "kid=a; sandbox_jwt_secret_file DIR/raw64.key format=raw;");
+accepted("a key set", "", "", jwt => "sandbox_jwks_file DIR/set.json;");
+accepted("keys of all kinds", "", "sandbox_jwt_algorithms HS256 RS256;",
+         jwt => "sandbox_jwks_file DIR/set.json; sandbox_jwt_key_file "
+                . "DIR/public.pem; sandbox_jwt_secret_file DIR/jwt.key;");
+accepted("a key set with a secret that all can read", "", "",
+         jwt => "sandbox_jwks_file DIR/open.json;",
+         warns => qr/\[warn\].*"chmod o=/);
+accepted("claims", "", <<'_EOC_');
+sandbox_permission_claim realm_access.roles "https://example\.com/perm" scope;
+sandbox_tenant_claim org.id; sandbox_conversation_claim chat;
+sandbox_permission_read sandbox:read; sandbox_jwt_audience a b c;
+_EOC_
+accepted("claims further out", <<'_EOC_', "sandbox_tenant_claim other;");
+sandbox_permission_claim roles; sandbox_tenant_claim org;
+sandbox_conversation_claim chat; sandbox_permission_read sandbox:read;
+sandbox_jwt_audience a;
+_EOC_
+accepted("another key further in, another algorithm follows", "",
+         "location /sandbox/rs/ { sandbox_jwt_key_file DIR/public.pem; }");
 accepted("a secret that all can read", "", "",
          jwt => "sandbox_jwt_secret_file DIR/open.key;",
          warns => qr/\[warn\].*"chmod o=/);
@@ -185,6 +260,97 @@ refused("an unknown algorithm", "", "sandbox_jwt_algorithms none;",
         qr/"none"/);
 refused("an algorithm that no key fits", "", "sandbox_jwt_algorithms RS256;",
         qr/are for: HS256$| HS256 in /, no_line => 1);
+refused("an algorithm twice", "", "sandbox_jwt_algorithms HS256 HS256;",
+        qr/"HS256" stands twice/);
+refused("an algorithm in small letters", "", "sandbox_jwt_algorithms hs256;",
+        qr/unknown algorithm "hs256"/);
+refused("a longer secret's algorithm", "", "sandbox_jwt_algorithms HS512;",
+        qr/are for: HS256/, no_line => 1);
+refused("another curve's algorithm", "", "sandbox_jwt_algorithms ES256;",
+        qr/are for: ES384/, no_line => 1,
+        jwt => "sandbox_jwt_key_file DIR/p384.pem;");
+
+for my $name (qw(PS256 PS384 PS512)) {
+    refused("an algorithm that libjwt lacks, $name", "",
+            "sandbox_jwt_algorithms RS256 $name;",
+            qr/"$name".* not in the libjwt that is installed/,
+            jwt => "sandbox_jwt_key_file DIR/public.pem;") unless $more;
+    accepted("an algorithm that libjwt has, $name", "",
+             "sandbox_jwt_algorithms RS256 $name;",
+             jwt => "sandbox_jwt_key_file DIR/public.pem;") if $more;
+}
+
+refused("a curve that is not ours", "", "", qr/koblitz\.pem/,
+        jwt => "sandbox_jwt_key_file DIR/koblitz.pem;");
+refused("an RSA key of 1024 bits", "", "", qr/weak\.pem.*2048/,
+        jwt => "sandbox_jwt_key_file DIR/weak.pem;");
+refused("a secret in another format", "", "", qr/"rot13".*"base64url"/,
+        jwt => "sandbox_jwt_secret_file DIR/jwt.key format=rot13;");
+refused("a format twice", "", "", qr/unknown parameter "format=hex"/,
+        jwt => "sandbox_jwt_secret_file DIR/hex.key format=hex format=hex;");
+refused("a kid twice", "", "", qr/unknown parameter "kid=b"/,
+        jwt => "sandbox_jwt_secret_file DIR/jwt.key kid=a kid=b;");
+refused("an empty kid", "", "", qr/"kid=".*1 to 255/,
+        jwt => "sandbox_jwt_key_file DIR/public.pem kid=;");
+refused("a kid that is too long", "", "", qr/1 to 255/,
+        jwt => "sandbox_jwt_key_file DIR/public.pem kid=" . "x" x 256 . ";");
+refused("a format for a public key", "", "", qr/unknown parameter "format=hex"/,
+        jwt => "sandbox_jwt_key_file DIR/public.pem format=hex;");
+refused("hexadecimal digits, an odd number", "", "", qr/odd\.key/,
+        jwt => "sandbox_jwt_secret_file DIR/odd.key format=hex;");
+refused("no hexadecimal digits", "", "", qr/jwt\.key.*hex/,
+        jwt => "sandbox_jwt_secret_file DIR/jwt.key format=hex;");
+refused("hex that is too short", "", "", qr/short\.hex.*32/,
+        jwt => "sandbox_jwt_secret_file DIR/short.hex format=hex;");
+refused("no base64url", "", "", qr/garbage/,
+        jwt => "sandbox_jwt_secret_file DIR/garbage format=base64url;");
+refused("a key set that is none", "", "", qr/garbage.*JWK set/,
+        jwt => "sandbox_jwks_file DIR/garbage;");
+refused("a key set that is a PEM", "", "", qr/public\.pem/,
+        jwt => "sandbox_jwks_file DIR/public.pem;");
+refused("an empty key set", "", "", qr/none\.json/,
+        jwt => "sandbox_jwks_file DIR/none.json;");
+refused("a key set for encryption only", "", "", qr/encrypt\.json/,
+        jwt => "sandbox_jwks_file DIR/encrypt.json;");
+refused("a key set with a name twice", "", "", qr/double\.json/,
+        jwt => "sandbox_jwks_file DIR/double.json;");
+refused("a key set with a weak secret", "", "", qr/weak\.json/,
+        jwt => "sandbox_jwks_file DIR/weak.json;");
+refused("a key set of 65 keys", "", "", qr/64/,
+        jwt => "sandbox_jwks_file DIR/many.json;");
+refused("a missing key set", "", "", qr/nowhere.*(No such file|2:)/,
+        jwt => "sandbox_jwks_file DIR/nowhere;");
+refused("more than 64 keys", "", "", qr/too many keys/,
+        jwt => "sandbox_jwt_secret_file DIR/jwt.key;" x 65);
+
+for my $name (qw(tenant_claim conversation_claim permission_claim)) {
+    for my $bad ("a..b", ".a", "a.", ".", "", 'a\\x', "a.b.c.d.e.f.g.h.i",
+                 "x" x 256)
+    {
+        refused("sandbox_$name " . substr($bad, 0, 20), "",
+                qq(sandbox_$name "$bad";), qr/"sandbox_$name" directive/);
+    }
+}
+
+refused("a claim twice", "", "sandbox_tenant_claim a; sandbox_tenant_claim b;",
+        qr/"sandbox_tenant_claim" directive is duplicate/);
+refused("permission claims twice", "",
+        "sandbox_permission_claim a; sandbox_permission_claim b;",
+        qr/"sandbox_permission_claim" directive is duplicate/);
+refused("nine permission claims", "",
+        "sandbox_permission_claim a b c d e f g h i;", qr/may be 8/);
+refused("audiences twice", "",
+        "sandbox_jwt_audience a; sandbox_jwt_audience b;",
+        qr/"sandbox_jwt_audience" directive is duplicate/);
+refused("an empty audience", "", 'sandbox_jwt_audience a "";',
+        qr/"sandbox_jwt_audience"/);
+refused("seventeen audiences", "",
+        "sandbox_jwt_audience " . join(" ", 1 .. 17) . ";", qr/may be 16/);
+refused("two tenants' claims", "", "sandbox_tenant_claim a b;",
+        qr/invalid number of arguments in "sandbox_tenant_claim"/);
+refused("one permission for both", "",
+        "sandbox_permission_read sandbox:execute;",
+        qr/both "sandbox:execute"/, no_line => 1);
 refused("leeway over a minute", "", "sandbox_jwt_leeway 61s;",
         qr/sandbox_jwt_leeway|60/);
 refused("a permission of two words", "", 'sandbox_permission "a b";',
