@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""Ways to hide a process from a time-out or a cancel: t/attack/hide has one
+script each.  None may survive, seen from inside and from the host.
+
+A script makes the file $HIDE_READY when it has hidden what it hides, and
+returns; what goes on has $HIDE_MARK in its environment if it was left there.
+Each is run three ways: into a time-out, into a cancel, and left behind by a
+command that ends at once, until that command's wall clock.
+"""
+
+import base64
+import collections
+import glob
+import io
+import os
+import sys
+import tarfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+from gateway import (Gateway, cgroup_folders, cgroup_of,    # noqa: E402
+                     in_namespace, pid_namespace, wait_for)
+from tap import check, main, same, short, test                     # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__)) + "/hide"
+FILES = sorted(os.path.basename(p) for p in glob.glob(HERE + "/*.*")
+               if not p.endswith(".h"))
+START = {"sh": "bash hide/%s.sh", "py": "python3 hide/%s.py", "c": "hide/%s"}
+MARK = "hidden-%d" % os.getpid()
+C = "hide"
+HOLD = "; sleep 9999 & wait"
+
+# which need the whole sandbox, so only one of them at a time
+CROWDS = ("fork_bomb", "fork_on_signal", "chain", "heavy")
+
+# and those that stop what runs beside them
+
+STOPPERS = ("signals_all", "stop_shell")
+
+g = agent = space = groups = None
+rows = collections.OrderedDict()
+over = []                       # durationMs - time-out
+late = []                       # the client's clock - time-out
+cancels = []                    # ms of DELETE
+
+
+# What is alive, from the host.  A process whose first thread has ended is
+# shown as a zombie, so all threads are looked at.
+
+def living(pid):
+    try:
+        for tid in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/stat" % (pid, tid)) as f:
+                if f.read().rpartition(")")[2].split()[0] not in "ZX":
+                    return True
+    except OSError:
+        pass
+    return False
+
+
+def hidden():
+    return [p for p in in_namespace(space) if p != agent and living(p)]
+
+
+def grouped():
+    """Pids in the control groups of this sandbox, in each hierarchy."""
+    out = set()
+    for top in groups:
+        for folder, _, _ in os.walk(top):
+            try:
+                with open(folder + "/cgroup.procs") as f:
+                    out.update(int(line) for line in f)
+            except OSError:
+                pass
+    return out - {agent}
+
+
+def describe(pids):
+    out = []
+    for pid in pids:
+        try:
+            with open("/proc/%d/stat" % pid) as f:
+                stat = f.read()
+            with open("/proc/%d/cmdline" % pid) as f:
+                line = f.read().replace("\0", " ")
+            with open("/proc/%d/cgroup" % pid) as f:
+                group = f.read().split()[-1]
+            out.append("%s... %s in %s" % (stat[:40], line[:80], group))
+        except OSError:
+            pass
+    return short("; ".join(out) or "nothing")
+
+
+def gone(what, seconds=1.0):
+    """None is left; the time it took to see that, in ms."""
+    begin = time.monotonic()
+    while True:
+        left = hidden()
+        if not left:
+            break
+        check(time.monotonic() < begin + seconds, what, describe(left))
+        time.sleep(0.002)
+    took = (time.monotonic() - begin) * 1000
+    wait_for(lambda: not grouped(), 1, "%s an empty control group (%s)"
+             % (what, describe(grouped())))
+    return took
+
+
+# And from inside: every process but the first and those of this command, and
+# the mark in what can be read of any.
+
+LOOK = r"""
+read -r mark
+for p in /proc/[0-9]*; do
+    case ${p#/proc/} in 1|$$) continue ;; esac
+    echo "${p#/proc/} $(tr '\0' ' ' < "$p/cmdline")"
+done 2> /dev/null
+grep -la "$mark" /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2> /dev/null
+true
+"""
+
+
+def nothing_inside(what):
+    r = g.run(C, LOOK, stdin=MARK + "\n")
+    same((r["outcome"], r["stdout"]), ("exit", ""), what + ", from inside")
+
+
+# One trick
+
+def words(name):
+    trick, _, kind = name.rpartition(".")
+    return trick, START[kind] % trick
+
+
+def ready_path(trick):
+    return "/tmp/ready-" + trick
+
+
+def is_ready(trick):
+    return os.path.exists("/proc/%d/root%s" % (agent, ready_path(trick)))
+
+
+class Attempt(threading.Thread):
+    """The command, in a thread, and its Response."""
+
+    def __init__(self, trick, text, **fields):
+        super().__init__(daemon=True)
+        self.trick = trick
+        self.text = "rm -f %s; %s" % (ready_path(trick), text)
+        self.fields = dict(fields, env={"HIDE_READY": ready_path(trick),
+                                        "HIDE_MARK": MARK})
+        self.response = None
+        try:
+            os.unlink("/proc/%d/root%s" % (agent, ready_path(trick)))
+        except OSError:
+            pass
+        self.start()
+
+    def run(self):
+        begin = time.monotonic()
+        self.response = g.command(C, self.text, **self.fields)
+        self.seconds = time.monotonic() - begin
+
+    def hide(self):
+        """Waits until it has hidden; how many processes there were."""
+        while self.is_alive() and not is_ready(self.trick):
+            time.sleep(0.005)
+        return len(hidden())
+
+    def result(self):
+        self.join(100)
+        check(self.response is not None, "no answer within 100 s")
+        same(self.response.status, 200, repr(self.response))
+        return self.response.json
+
+
+def into_timeout(name):
+    trick, start = words(name)
+
+    # a machine that is busy may need more than a second for the hiding
+
+    for seconds in (1, 5):
+        attempt = Attempt(trick, start + HOLD, timeoutSeconds=seconds)
+        count = attempt.hide()
+        r = attempt.result()
+        took = gone("%s survives a time-out:" % trick)
+        if r["outcome"] == "timeout" and is_ready(trick):
+            break
+
+    same((r["outcome"], r["timedOut"], r["exitCode"]),
+         ("timeout", True, 124), trick)
+    check(is_ready(trick) and count > 1, trick, "has hidden nothing", r)
+    nothing_inside("%s survives a time-out" % trick)
+    check(trick != "chain" or r["cpuMs"] > 200, "no chain", r)
+
+    over.append((r["durationMs"] - seconds * 1000, trick))
+    late.append(((attempt.seconds - seconds) * 1000 - r["queuedMs"], trick))
+    rows[trick] = ["%d" % count, "%+d" % over[-1][0], "%+.0f" % late[-1][0],
+                   "%.0f" % took, "-"]
+
+
+def left_behind(names, seconds):
+    """The commands end at once and leave all of it running; the wall clock
+    of each ends its own."""
+    end = 0
+    for name in names:
+        trick, start = words(name)
+        attempt = Attempt(trick, start, timeoutSeconds=seconds)
+        r = attempt.result()
+        end = time.monotonic() + seconds
+        check(r["outcome"] in ("exit", "timeout"), trick, r)
+        if trick not in STOPPERS:
+            check(r["backgroundProcesses"] > 0, trick, "left nothing:", r)
+    check(time.monotonic() > end or hidden(), "nothing was left to end")
+    wait_for(lambda: time.monotonic() > end, seconds + 1)
+    gone("the wall clock ends what was left:", 2)
+    nothing_inside("what was left")
+
+
+def make(name):
+    trick = words(name)[0]
+
+    @test("hide/timeout/" + trick, seconds=60)
+    def timeout():
+        into_timeout(name)
+
+
+for file in FILES:
+    make(file)
+
+
+@test("hide/left-behind", seconds=120)
+def left_at_once():
+    left_behind([f for f in FILES if words(f)[0] not in CROWDS
+                 + STOPPERS], 4)
+
+
+@test("hide/left-behind-crowds", seconds=120)
+def left_alone():
+    for name in FILES:
+        if words(name)[0] in CROWDS + STOPPERS:
+            left_behind([name], 1)
+
+
+@test("hide/all-at-once", seconds=60)
+def all_at_once():
+    """Every trick but the crowds in one command."""
+    text = "".join("%s & " % words(f)[1] for f in FILES
+                   if words(f)[0] not in CROWDS + STOPPERS)
+    text = "all=$HIDE_READY; export HIDE_READY=/tmp/ready-any; " + text
+    attempt = Attempt("all", text + "wait; : > $all" + HOLD,
+                      timeoutSeconds=6)
+    count = attempt.hide()
+    r = attempt.result()
+    same(r["outcome"], "timeout")
+    check(count > 40, "few processes:", count)
+    took = gone("all at once survives a time-out:", 2)
+    nothing_inside("all at once")
+    rows["all-at-once"] = ["%d" % count, "%+d" % (r["durationMs"] - 6000),
+                           "%+.0f" % (attempt.seconds * 1000 - 6000
+                                      - r["queuedMs"]), "%.0f" % took, "-"]
+
+
+@test("hide/as-the-shell", seconds=60)
+def as_shell():
+    """The command's first process is the trick itself."""
+    for trick in ("leader_gone", "thread_exec", "vfork", "futex", "notify",
+                  "traced"):
+        attempt = Attempt(trick, "exec hide/%s stay" % trick,
+                          timeoutSeconds=1)
+        attempt.hide()
+        r = attempt.result()
+        check(is_ready(trick), trick, "has hidden nothing", r)
+        same(r["outcome"], "timeout", trick)
+        gone("%s survives as the shell:" % trick)
+        nothing_inside(trick + " as the shell")
+        over.append((r["durationMs"] - 1000, trick + " as the shell"))
+
+
+@test("hide/directories-do-not-pile-up")
+def directories():
+    """One control group a command, and each goes with its command."""
+    folders = [f for top in groups for f, _, _ in os.walk(top)
+               if os.path.basename(f).startswith("c")
+               and os.path.basename(f)[1:].isdigit()]
+    check(len(folders) < 6, "directories of commands:", folders)
+
+
+def start():
+    global g, agent, space, groups
+    check(len(FILES) >= 25, "25 tricks are wanted", len(FILES))
+    # `flood` must not end by what it writes
+    g = Gateway(pool=1, location="sandbox_output_total 1000g;")
+    g.start()
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        tar.add(HERE, "hide")
+    same(g.run(C, "tar x && cd hide && for f in *.c; do gcc -O1 -pthread -o "
+               "${f%.c} $f || exit 1; done", stdinBase64=base64.b64encode(
+                   data.getvalue()).decode())["exitCode"], 0, "gcc")
+    agent = g.agent(C)
+    space = pid_namespace(agent)
+    with open("/proc/%d/cgroup" % agent) as f:
+        slot = f.read().split()[-1].rpartition("/")[2]
+    groups = [top + "/" + slot for top in cgroup_folders(cgroup_of(agent))]
+    check([f for f in groups if os.path.isdir(f)], "no control group", groups)
+
+
+def stop():
+    table()
+    g.stop()
+
+
+def table():
+    print("# %-16s %9s %9s %9s %9s %9s" % ("trick", "processes", "over ms",
+                                           "client ms", "gone ms",
+                                           "cancel ms"))
+    for trick, row in rows.items():
+        print("# %-16s %9s %9s %9s %9s %9s" % tuple([trick] + row))
+    for what, values in (("durationMs - time-out", over),
+                         ("the client's clock - time-out", late),
+                         ("DELETE", cancels)):
+        if values:
+            ordered = sorted(values)
+            print("# %s: median %.0f ms, most %.0f ms (%s)"
+                  % (what, ordered[len(ordered) // 2][0], *ordered[-1]))
+
+
+main(start, stop)
