@@ -110,3 +110,262 @@ limit_req_status 429;
 --- no_error_log
 [alert]
 [crit]
+
+
+
+=== TEST 8: in the rewrite phase
+--- location
+set $who "$sandbox_user of $sandbox_tenant, $sandbox_operation";
+add_header X-Who $who always;
+--- call
+GET v1/limits
+--- response_headers
+X-Who: alice of alice, limits
+--- error_code: 200
+
+
+
+=== TEST 9: in the rewrite phase, without a token
+--- location
+set $who "[$sandbox_user][$sandbox_tenant]";
+add_header X-Who $who always;
+--- token: none
+--- call
+GET v1/limits
+--- response_headers
+X-Who: [-][-]
+--- problem: 401 unauthorized
+--- access_log: user=-
+
+
+
+=== TEST 10: in a condition, and a rewrite after it
+--- location
+if ($sandbox_user = alice) {
+    rewrite ^/sandbox/mine$ /sandbox/v1/conversations/of-alice last;
+}
+--- call
+GET mine
+--- json
+state = "none"
+conversationId = "of-alice"
+--- access_log eval
+qr/op=conversation\.get tenant=alice user=alice conversation=of-alice/
+
+
+
+=== TEST 11: a tenant's claim
+--- location
+sandbox_tenant_claim org.id;
+--- claims: (sub => "alice", org => { id => "acme" })
+--- call
+GET v1/limits
+--- error_code: 200
+--- access_log: tenant=acme user=alice
+
+
+
+=== TEST 12: no tenant, no user
+--- location
+sandbox_tenant_claim org.id;
+--- claims: (sub => "alice", org => "acme")
+--- call
+GET v1/limits
+--- problem: 401 invalid_token
+--- access_log: tenant=- user=-
+
+
+
+=== TEST 13: refused for want of the permission
+--- claims: (sub => "alice", permissions => ["sandbox:executes"])
+--- call
+GET v1/limits
+--- problem: 403 insufficient_scope
+--- access_log: tenant=- user=-
+
+
+
+=== TEST 14: a reader, where readers may
+--- location
+sandbox_permission_read sandbox:read;
+--- claims: (sub => "alice", permissions => ["sandbox:read"])
+--- call
+GET v1/conversations/C
+--- error_code: 200
+--- access_log: user=alice
+
+
+
+=== TEST 15: a reader, where readers may not
+--- location
+sandbox_permission_read sandbox:read;
+--- claims: (sub => "alice", permissions => ["sandbox:read"])
+--- call
+GET v1/limits
+--- problem: 403 insufficient_scope
+--- access_log: user=-
+
+
+
+=== TEST 16: after an error of nginx's own: whose request it was
+--- location
+deny all;
+--- call
+GET v1/limits
+--- problem: 403 forbidden
+--- access_log: user=alice
+
+
+
+=== TEST 17: public, disabled, missing
+--- call
+GET health
+--- error_code: 200
+--- access_log: op=health tenant=- user=-
+
+
+
+=== TEST 18: a path that there is not
+--- call
+GET v1/nothing
+--- problem: 404 not_found
+--- access_log: op=- tenant=alice user=alice conversation=-
+
+
+
+=== TEST 19: an error page of another location
+--- config
+    location /sandbox/ {
+        sandbox on;
+        sandbox_jwt_secret_file $TEST_NGINX_SECRET;
+    }
+
+    location /other/ {
+        error_page 404 = /page;
+    }
+
+    location = /page {
+        return 200 "[$sandbox_user][$sandbox_tenant][$sandbox_token_cache]";
+    }
+--- request
+GET /other/
+--- response_body: [-][-][-]
+
+
+
+=== TEST 20: an error page that is one of our paths
+--- config
+    location /sandbox/ {
+        sandbox on;
+        sandbox_jwt_secret_file $TEST_NGINX_SECRET;
+    }
+
+    location /other/ {
+        set $before "[$sandbox_user]";
+        add_header X-Before $before always;
+        error_page 404 = /sandbox/v1/conversations/page;
+    }
+--- request
+GET /other/
+--- error_code: 200
+--- json
+state = "none"
+--- access_log eval
+qr/op=conversation\.get tenant=alice user=alice conversation=page/
+
+
+
+=== TEST 21: an internal redirect out of our location
+--- config
+    location /sandbox/ {
+        sandbox on;
+        sandbox_jwt_secret_file $TEST_NGINX_SECRET;
+        set $before "$sandbox_user";
+        try_files /nothing @other;
+    }
+
+    location @other {
+        return 200 "$before, then $sandbox_user";
+    }
+--- call
+GET v1/limits
+--- error_code: 200
+--- response_body: alice, then -
+--- access_log: op=- tenant=- user=-
+
+
+
+=== TEST 22: a subrequest into our location
+--- config
+    location /sandbox/ {
+        sandbox on;
+        sandbox_jwt_secret_file $TEST_NGINX_SECRET;
+        log_subrequest on;
+    }
+
+    location /app/ {
+        auth_request /sandbox/v1/limits;
+        alias $TEST_NGINX_DIR/;
+    }
+--- request
+GET /app/public.pem
+--- response_body_like: BEGIN PUBLIC KEY
+--- access_log: op=limits tenant=alice user=alice
+
+
+
+=== TEST 23: a subrequest into our location, refused
+--- config
+    location /sandbox/ {
+        sandbox on;
+        sandbox_jwt_secret_file $TEST_NGINX_SECRET;
+        log_subrequest on;
+    }
+
+    location /app/ {
+        auth_request /sandbox/v1/limits;
+        alias $TEST_NGINX_DIR/;
+    }
+--- token: none
+--- request
+GET /app/public.pem
+--- error_code: 401
+--- response_headers_like
+WWW-Authenticate: Bearer realm="/sandbox/"
+--- access_log: op=limits tenant=- user=-
+
+
+
+=== TEST 24: the cache of tokens, and its counters in any location
+--- http
+    map $sandbox_token_cache $known { default 0; hit 1; }
+--- config
+    location /sandbox/ {
+        sandbox on;
+        sandbox_jwt_secret_file $TEST_NGINX_SECRET;
+        add_header X-Known "$sandbox_token_cache $known" always;
+    }
+
+    location /counters {
+        return 200 "$sandbox_token_cache_hits $sandbox_token_cache_misses $sandbox_token_cache_evictions $sandbox_token_cache_refused $sandbox_token_cache_entries";
+    }
+--- request eval
+["GET /sandbox/v1/limits", "GET /sandbox/v1/limits", "GET /counters"]
+--- response_headers eval
+["X-Known: miss 0", "X-Known: hit 1", ""]
+--- response_body_like eval
+["backend", "backend", qr/^1 1 0 0 1$/]
+--- error_code eval
+[200, 200, 200]
+
+
+
+=== TEST 25: counters without a zone
+--- http_config
+--- config
+    location /counters {
+        return 200 "[$sandbox_token_cache_hits][$sandbox_token_cache]";
+    }
+--- request
+GET /counters
+--- response_body: [-][-]

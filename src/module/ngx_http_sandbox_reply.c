@@ -141,6 +141,7 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
 {
     u_char                      *p;
     ngx_str_t                    value;
+    ngx_list_part_t             *part;
     ngx_http_sandbox_problem_t  *problem;
 
     ngx_str_t  no_store = ngx_string("no-store");
@@ -195,6 +196,12 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
         {
             return NGX_ERROR;
         }
+
+        /* "auth_request" takes it from there: it is what was added last */
+
+        part = r->headers_out.headers.last;
+        r->headers_out.www_authenticate = (ngx_table_elt_t *) part->elts
+                                          + part->nelts - 1;
     }
 
     if (problem->status == NGX_HTTP_NOT_ALLOWED) {
