@@ -130,8 +130,8 @@ sandbox_jose_jwks(const uint8_t *data, size_t size, unsigned flags,
     ERR_clear_error();
 
     if (n == 0 && use != SANDBOX_JOSE_BAD) {
-        sandbox_jose_error(error, "of %zu keys in the key set none is one that "
-                           "verifies tokens here", count);
+        sandbox_jose_error(error, "none of the keys in the key set verifies "
+                           "tokens here, there are %zu", count);
         use = SANDBOX_JOSE_BAD;
     }
 

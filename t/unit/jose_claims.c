@@ -65,7 +65,7 @@ test_exp(void)
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         sprintf(claims, "{\"sub\":\"alice\",\"exp\":%s}", cases[i].exp);
         is_number(mint_verify(secret, mint(claims)), cases[i].status,
-                  "auth/exp-types: %s", cases[i].exp);
+                  "auth/exp-types, jwt-fault-10, jwt-fault-44: exp %s", cases[i].exp);
     }
 
     is_number(mint_verify(secret, mint("{\"sub\":\"alice\"}")),
@@ -156,7 +156,7 @@ test_leeway(void)
         policy.leeway = cases[i].leeway;
         text = mint(claims);
         is_number(mint_verify_with(keys, 1, text, strlen(text), &policy),
-                  cases[i].status, "leeway %u: %s", cases[i].leeway, claims);
+                  cases[i].status, "jwt-fault-35: leeway %u: %s", cases[i].leeway, claims);
     }
 
     /* what a cache may keep it for is exactly what is accepted */
@@ -233,7 +233,7 @@ test_issuer_audience(void)
         sprintf(claims, "{\"exp\":1700000100,%s}", cases[i].more);
         text = mint(claims);
         is_number(mint_verify_with(keys, 1, text, strlen(text), &policy),
-                  cases[i].status, "iss and aud: %s", cases[i].more);
+                  cases[i].status, "jwt-fault-26: iss and aud: %s", cases[i].more);
     }
 
     is_number(mint_verify(secret, mint("{\"exp\":1700000100,\"aud\":\"x\","
@@ -312,7 +312,7 @@ test_principal(void)
 
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         is_number(principal(bad[i], NULL, &p), SANDBOX_JOSE_CLAIMS,
-                  "auth/claims-missing: %s", bad[i]);
+                  "auth/claims-missing, jwt-fault-12: %s", bad[i]);
         ok(p.user == NULL, "nothing comes of it");
     }
 

@@ -16,6 +16,11 @@
 #include <openssl/x509.h>
 
 
+#define HEX     "303132333435363738396162636465663031323334353637383961626364"  \
+                "6566"
+#define BASE64  "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"
+
+
 static void
 refused_secret(const void *data, size_t size, const char *word,
     const char *name)
@@ -143,6 +148,125 @@ test_secrets(const char *pem)
 }
 
 
+static void
+test_encodings(void)
+{
+    char                     text[2 * SANDBOX_JOSE_MAX_SECRET + 200];
+    size_t                   i, n;
+    uint8_t                  bytes[64];
+    sandbox_jose_key_t      *key;
+
+    static const struct {
+        const char              *text;
+        sandbox_jose_encoding_e  encoding;
+        const char              *word;           /* NULL: MINT_SECRET */
+    } cases[] = {
+        { HEX, SANDBOX_JOSE_HEX, NULL },
+        { " \r\n\t" HEX "\r\n", SANDBOX_JOSE_HEX, NULL },
+        { BASE64, SANDBOX_JOSE_BASE64URL, NULL },
+        { "\n" BASE64 " \n", SANDBOX_JOSE_BASE64URL, NULL },
+        { HEX "0", SANDBOX_JOSE_HEX, "even number" },
+        { "0x" HEX, SANDBOX_JOSE_HEX, "hexadecimal" },
+        { HEX ":00", SANDBOX_JOSE_HEX, "hexadecimal" },
+        { "30 31" HEX, SANDBOX_JOSE_HEX, "hexadecimal" },
+        { "\xb0\xb1" HEX, SANDBOX_JOSE_HEX, "hexadecimal" },
+        { "3g" HEX, SANDBOX_JOSE_HEX, "hexadecimal" },
+        { BASE64, SANDBOX_JOSE_HEX, "hexadecimal" },
+        { BASE64 "=", SANDBOX_JOSE_BASE64URL, "no padding" },
+        { BASE64 "+/", SANDBOX_JOSE_BASE64URL, "not base64url" },
+        { BASE64 "AA", SANDBOX_JOSE_BASE64URL, "not base64url" },
+        { "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWZ",
+          SANDBOX_JOSE_BASE64URL, "not base64url" },
+        { "30313233", SANDBOX_JOSE_HEX, "has 4 bytes" },
+        { "MDEyMw", SANDBOX_JOSE_BASE64URL, "has 4 bytes" },
+        { "", SANDBOX_JOSE_HEX, "empty" },
+        { " \n", SANDBOX_JOSE_BASE64URL, "blank" },
+        { "-----BEGIN PUBLIC KEY-----\n", SANDBOX_JOSE_HEX, "PEM" },
+        { "{\"kty\":\"oct\"}", SANDBOX_JOSE_BASE64URL, "JSON" },
+        { "2d2d2d2d2d424547494e205055424c4943204b45592d2d2d2d2d0a4d4949424941"
+          "4e42", SANDBOX_JOSE_HEX, "PEM" },
+        { "eyJrdHkiOiJvY3QiLCJrIjoiQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUEifQ",
+          SANDBOX_JOSE_BASE64URL, "JSON" }
+    };
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        mint_error[0] = '\0';
+        key = sandbox_jose_key_secret((const uint8_t *) cases[i].text,
+                                      strlen(cases[i].text),
+                                      cases[i].encoding, NULL, mint_error);
+
+        if (cases[i].word == NULL) {
+            is_number(key == NULL ? SANDBOX_JOSE_FAILED
+                                  : mint_verify(key, mint(MINT_CLAIMS)),
+                      SANDBOX_JOSE_OK, "jwt-fault-17: encoding %zu", i);
+
+        } else {
+            ok(key == NULL && strstr(mint_error, cases[i].word) != NULL,
+               "jwt-fault-17: encoding %zu: %s", i, mint_error);
+        }
+
+        sandbox_jose_key_free(key);
+    }
+
+    /* the same text raw is another secret */
+
+    key = sandbox_jose_key_secret((const uint8_t *) HEX, 64, SANDBOX_JOSE_RAW,
+                                  NULL, mint_error);
+    is_number(mint_verify(key, mint(MINT_CLAIMS)), SANDBOX_JOSE_SIGNATURE,
+              "jwt-fault-17: raw, hexadecimal digits are only letters");
+    sandbox_jose_key_free(key);
+
+    /* the largest, and a byte more */
+
+    for (i = SANDBOX_JOSE_MAX_SECRET; i <= SANDBOX_JOSE_MAX_SECRET + 1; i++) {
+        memset(text, 'a', 2 * i);
+        key = sandbox_jose_key_secret((uint8_t *) text, 2 * i,
+                                      SANDBOX_JOSE_HEX, NULL, mint_error);
+        is_number(key != NULL, i == SANDBOX_JOSE_MAX_SECRET,
+                  "%zu bytes in hexadecimal", i);
+        sandbox_jose_key_free(key);
+    }
+
+    memset(text, 'a', sizeof(text));
+    key = sandbox_jose_key_secret((uint8_t *) text,
+                                  SANDBOX_JOSE_MAX_SECRET_FILE + 1,
+                                  SANDBOX_JOSE_HEX, NULL, mint_error);
+    ok(key == NULL && strstr(mint_error, "more than 4096") != NULL,
+       "a file that is too large: %s", mint_error);
+
+    /* every digit in either case */
+
+    for (i = 0; i < 2; i++) {
+        for (n = 0; n < 64; n++) {
+            bytes[n] = (uint8_t) (n * 17);
+            sprintf(text + 2 * n, (i + n) % 2 ? "%02x" : "%02X", bytes[n]);
+        }
+
+        key = sandbox_jose_key_secret((uint8_t *) text, 128, SANDBOX_JOSE_HEX,
+                                      NULL, mint_error);
+        is_number(mint_verify(key, mint_mac("HS512", "", bytes, 64)),
+                  SANDBOX_JOSE_OK, "digits of both cases");
+        sandbox_jose_key_free(key);
+    }
+}
+
+
+/* a public key in DER is as public as in PEM */
+
+static void
+test_der(EVP_PKEY *pkey, const char *name)
+{
+    int       n;
+    uint8_t  *der;
+
+    der = NULL;
+    n = i2d_PUBKEY(pkey, &der);
+    refused_secret(der, (size_t) n, "DER", name);
+    ok(ERR_peek_error() == 0, "no OpenSSL error is left behind");
+    OPENSSL_free(der);
+}
+
+
 static char *
 self_signed(EVP_PKEY *pkey)
 {
@@ -247,7 +371,7 @@ test_pems(EVP_PKEY *rsa, const char *pem)
     ok(accepted_pem(pem, rsa), "a public key");
 
     other = self_signed(rsa);
-    ok(accepted_pem(other, rsa), "a certificate, though it has run out");
+    ok(accepted_pem(other, rsa), "jwt-fault-8: a certificate, though it has run out");
     free(other);
 
     other = pkcs1(rsa);
@@ -259,8 +383,10 @@ test_pems(EVP_PKEY *rsa, const char *pem)
     ok(accepted_pem(other, rsa), "text before and blank lines behind");
     free(other);
 
-    refused_pem("", "empty", "an empty file");
+    refused_pem("", "empty", "jwt-fault-8: an empty file");
     refused_pem("hello\n", "no whole PEM block", "text");
+    refused_pem("/etc/nginx/issuer.pem", "no whole PEM block",
+                "jwt-fault-11: the path of a key");
     refused_pem(MINT_SECRET, "no whole PEM block", "a secret");
     refused_pem("{\"kty\":\"RSA\"}", "no whole PEM block", "a JWK");
     refused_pem("-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n",
@@ -327,12 +453,17 @@ int
 main(void)
 {
     char      *pem;
-    EVP_PKEY  *rsa;
+    EVP_PKEY  *rsa, *pkey;
 
     rsa = EVP_RSA_gen(2048);
     pem = mint_pem(rsa, 0);
 
     test_secrets(pem);
+    test_encodings();
+    test_der(rsa, "an RSA key in DER");
+    pkey = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+    test_der(pkey, "an EC key in DER");
+    EVP_PKEY_free(pkey);
     test_pems(rsa, pem);
     sandbox_jose_key_free(NULL);
 

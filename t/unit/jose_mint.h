@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 
+#include <openssl/core_names.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -316,6 +317,77 @@ mint_public_key(EVP_PKEY *pkey, const char *kid)
     free(pem);
 
     return key;
+}
+
+
+/*
+ * The JWK of a public key, with more members behind it (",\"alg\":..."); zeros:
+ * bytes of zero put before a modulus.  free() it
+ */
+
+__attribute__((unused))
+static char *
+mint_jwk(EVP_PKEY *pkey, size_t zeros, const char *more)
+{
+    char     *out, group[32];
+    size_t    i, n;
+    BIGNUM   *number[2];
+    uint8_t   bytes[1100];
+
+    static const char *const  rsa[] = { OSSL_PKEY_PARAM_RSA_N,
+                                        OSSL_PKEY_PARAM_RSA_E };
+    static const char *const  ec[] = { OSSL_PKEY_PARAM_EC_PUB_X,
+                                       OSSL_PKEY_PARAM_EC_PUB_Y };
+
+    out = calloc(1, 4096);
+    memset(bytes, 0, sizeof(bytes));
+
+    switch (EVP_PKEY_get_base_id(pkey)) {
+
+    case EVP_PKEY_RSA:
+        strcpy(out, "{\"kty\":\"RSA\"");
+        break;
+
+    case EVP_PKEY_EC:
+        EVP_PKEY_get_group_name(pkey, group, sizeof(group), NULL);
+        sprintf(out, "{\"kty\":\"EC\",\"crv\":\"%s\"",
+                strcmp(group, "prime256v1") == 0 ? "P-256"
+                : strcmp(group, "secp384r1") == 0 ? "P-384"
+                : strcmp(group, "secp521r1") == 0 ? "P-521" : group);
+        break;
+
+    default:
+        n = sizeof(bytes);
+        EVP_PKEY_get_raw_public_key(pkey, bytes, &n);
+        strcpy(out, "{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"x\":\"");
+        mint_append(out, bytes, n);
+        strcat(out, "\"");
+        strcat(out, more);
+        return strcat(out, "}");
+    }
+
+    for (i = 0; i < 2; i++) {
+        number[i] = NULL;
+        EVP_PKEY_get_bn_param(pkey, EVP_PKEY_get_base_id(pkey) == EVP_PKEY_RSA
+                                    ? rsa[i] : ec[i], &number[i]);
+
+        n = EVP_PKEY_get_base_id(pkey) == EVP_PKEY_RSA
+            ? (size_t) BN_num_bytes(number[i])
+            : (size_t) (EVP_PKEY_get_bits(pkey) + 7) / 8;
+
+        memset(bytes, 0, zeros);
+        BN_bn2binpad(number[i], bytes + zeros, (int) n);
+        sprintf(out + strlen(out), ",\"%s\":\"",
+                EVP_PKEY_get_base_id(pkey) == EVP_PKEY_RSA ? (i ? "e" : "n")
+                                                           : (i ? "y" : "x"));
+        mint_append(out, bytes, n + zeros);
+        strcat(out, "\"");
+        BN_free(number[i]);
+    }
+
+    strcat(out, more);
+
+    return strcat(out, "}");
 }
 
 

@@ -93,7 +93,7 @@ test_forms(void)
 
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         is_number(mint_verify(secret, dup_token(bad[i])),
-                  SANDBOX_JOSE_MALFORMED, "auth/empty-parts: form %zu", i);
+                  SANDBOX_JOSE_MALFORMED, "auth/empty-parts, jwt-fault-15: form %zu", i);
     }
 
     dots = malloc(10001);
@@ -212,7 +212,7 @@ test_size(void)
         strcpy(claims + good[i], "\"}");
 
         is_number(mint_verify(secret, mint(claims)), SANDBOX_JOSE_OK,
-                  "auth/token-size: claims of %zu bytes", good[i]);
+                  "auth/token-size, jwt-fault-42: claims of %zu bytes", good[i]);
     }
 
     memset(claims, ' ', 40000);
@@ -374,7 +374,7 @@ test_none(void)
 
             is_number(mint_verify(secret, token),
                       n == 0 ? SANDBOX_JOSE_MALFORMED : SANDBOX_JOSE_ALGORITHM,
-                      "auth/alg-none: %s with a tail of %zu", names[i],
+                      "auth/alg-none, jwt-fault-1: %s with a tail of %zu", names[i],
                       strlen(tails[n]));
         }
     }
@@ -395,7 +395,7 @@ test_confusion(void)
         n = strlen(pem) - (size_t) (i == 1);
         token = mint_hmac(MINT_HS256, MINT_CLAIMS, pem, i == 2 ? 0 : n);
         is_number(mint_verify(public, token), SANDBOX_JOSE_ALGORITHM,
-                  "auth/hs-with-public-key: %s",
+                  "auth/hs-with-public-key, jwt-fault-3: %s",
                   i == 0 ? "PEM" : i == 1 ? "PEM without its last newline"
                                           : "an empty key");
     }
@@ -416,7 +416,7 @@ test_confusion(void)
     token = mint(MINT_CLAIMS);
     is_number(mint_verify_with((const sandbox_jose_key_t *const *) &secret, 1,
                                token, strlen(token), &policy),
-              SANDBOX_JOSE_ALGORITHM, "HS256 where only RS256 is allowed");
+              SANDBOX_JOSE_ALGORITHM, "jwt-fault-2: HS256 where only RS256 is allowed");
 }
 
 
@@ -479,7 +479,7 @@ test_signature(void)
         good += mint_verify(secret, input) != SANDBOX_JOSE_SIGNATURE;
     }
 
-    is_number(good, 0, "no bit of an HMAC may be wrong");
+    is_number(good, 0, "jwt-fault-5: no bit of an HMAC may be wrong");
 
     /* and of a token signed with RSA: header, payload, signature */
 
@@ -595,13 +595,13 @@ test_keys(void)
     is_number(try(2, header("a"), MINT_SECRET, 32), SANDBOX_JOSE_OK,
               "the key of that kid");
     is_number(try(2, header("b"), MINT_SECRET, 32), SANDBOX_JOSE_SIGNATURE,
-              "a kid pins its key: no other is tried");
+              "jwt-fault-23: a kid pins its key, no other is tried");
     is_number(try(2, header("c"), MINT_SECRET, 32), SANDBOX_JOSE_UNKNOWN_KID,
-              "an unknown kid");
+              "jwt-fault-33: an unknown kid");
     is_number(try(2, header(""), MINT_SECRET, 32), SANDBOX_JOSE_UNKNOWN_KID,
               "an empty kid");
     is_number(try(2, MINT_HS256, MINT_SECRET, 32), SANDBOX_JOSE_NO_KEY,
-              "no kid where all keys have one");
+              "jwt-fault-34: no kid where all keys have one");
 
     keys[0] = other;
     keys[1] = secret;
@@ -653,7 +653,7 @@ test_sequence(void)
                 && mint_verify(secret, mint(MINT_CLAIMS)) == SANDBOX_JOSE_OK;
     }
 
-    is_number(good, 100, "auth/bad-then-good: 100 times round");
+    is_number(good, 100, "auth/bad-then-good, jwt-fault-19: 100 times round");
 }
 
 
