@@ -44,6 +44,11 @@ static const char  *sandbox_command_state_names[] = {
 };
 
 
+static const char  *sandbox_file_type_names[] = {
+    "file", "directory", "link", "other"
+};
+
+
 /* every code that runner and agent may send, with its HTTP status */
 
 static const struct {
@@ -55,13 +60,21 @@ static const struct {
     { "slow_request",       408 },       /* no progress within the deadline */
     { "no_sandbox",         404 },
     { "command_not_found",  404 },
+    { "file_not_found",     404 },
     { "expired",            410 },       /* the command is no longer kept */
     { "gone",               410 },       /* instance is not the current one */
     { "command_id_reused",  409 },       /* same id, another request */
     { "command_ended",      409 },       /* it can't read any more */
     { "stdin_closed",       409 },
-    { "file_busy",          409 },
+    { "file_busy",          409 },       /* leased, or changed meanwhile */
+    { "is_a_directory",     409 },
+    { "not_a_directory",    409 },
+    { "not_empty",          409 },
+    { "stage_needed",       409 },       /* NEEDED says what is missing */
+    { "precondition_failed", 412 },
     { "command_too_large",  413 },
+    { "not_a_file",         422 },       /* a FIFO, device, socket */
+    { "path_outside",       422 },       /* outside the allowed roots */
     { "cwd_missing",        422 },       /* not there, or not a directory */
     { "cwd_outside",        422 },       /* outside the allowed roots */
     { "too_many_pending",   429 },
@@ -377,6 +390,13 @@ sandbox_command_state_name(unsigned state)
 {
     return state < SANDBOX_COMMAND_LAST ? sandbox_command_state_names[state]
                                         : NULL;
+}
+
+
+const char *
+sandbox_file_type_name(unsigned type)
+{
+    return type < SANDBOX_FILE_LAST ? sandbox_file_type_names[type] : NULL;
 }
 
 

@@ -40,6 +40,12 @@
 #define SANDBOX_WIRE_MAX_COMMAND_ID  64
 #define SANDBOX_WIRE_MAX_HISTORY     1000        /* receipts in one answer */
 #define SANDBOX_WIRE_MAX_EXCERPT     256         /* COMMAND in a receipt */
+#define SANDBOX_WIRE_MAX_PATH        4096        /* of a file */
+#define SANDBOX_WIRE_MAX_NAME        255
+#define SANDBOX_WIRE_MAX_LISTING     1000        /* names in one answer */
+#define SANDBOX_WIRE_MAX_ETAG        64
+#define SANDBOX_WIRE_MAX_ETAGS       16          /* of one condition */
+#define SANDBOX_WIRE_MAX_STAGED      256         /* in one command's head */
 #define SANDBOX_WIRE_SANDBOX_ID_SIZE 24          /* "sbx_" and 20 hex digits */
 
 /* what may be asked for: configuration, runner and agent agree on these */
@@ -82,7 +88,10 @@ enum {
     SANDBOX_OPERATION_ATTACH,                    /* to a command, or its end */
     SANDBOX_OPERATION_CANCEL,
     SANDBOX_OPERATION_STDIN,
-    SANDBOX_OPERATION_HISTORY
+    SANDBOX_OPERATION_HISTORY,
+    SANDBOX_OPERATION_FILE_READ,                 /* a file, or a listing */
+    SANDBOX_OPERATION_FILE_WRITE,
+    SANDBOX_OPERATION_FILE_REMOVE
 };
 
 
@@ -133,6 +142,25 @@ enum {
     SANDBOX_TAG_STDIN_EOF,               /* 0, 1: nothing after this */
     SANDBOX_TAG_LIMIT,                   /* receipts in one answer */
     SANDBOX_TAG_BEFORE,                  /* ordinal; 0: from the newest */
+
+    /* requests about files */
+    SANDBOX_TAG_PATH,                    /* bytes: relative, no NUL */
+    SANDBOX_TAG_ROOT,                    /* sandbox_root_e */
+    SANDBOX_TAG_NO_BODY,                 /* 0, 1: HEAD only */
+    SANDBOX_TAG_LIST,                    /* 0, 1: it must be a directory */
+    SANDBOX_TAG_CURSOR,                  /* bytes: last name of the page */
+    SANDBOX_TAG_RANGE_FIRST,             /* bytes from the start */
+    SANDBOX_TAG_RANGE_LAST,              /* inclusive; not there: the end */
+    SANDBOX_TAG_RANGE_SUFFIX,            /* bytes from the end */
+    SANDBOX_TAG_IF_RANGE,                /* bytes: an etag */
+    SANDBOX_TAG_IF_MATCH,                /* bytes: an etag or "*", repeated */
+    SANDBOX_TAG_IF_NONE_MATCH,           /* the same */
+    SANDBOX_TAG_RECURSIVE,               /* 0, 1: with what is in it */
+
+    /* staging, in the head of a command */
+    SANDBOX_TAG_STAGE,                   /* bytes, repeated; docs/wire.md */
+    SANDBOX_TAG_STAGE_BODY,              /* index in the body, repeated */
+    SANDBOX_TAG_STDIN_BYTES,             /* of the body, before staged files */
 
     /* result of a command */
     SANDBOX_TAG_SANDBOX_ID = 64,         /* bytes */
@@ -190,6 +218,18 @@ enum {
     SANDBOX_TAG_VERSION,                 /* bytes: release of the runner */
     SANDBOX_TAG_HARD_CAPS,               /* SANDBOX_CAP_* enforced by kernel */
 
+    /* files: HEAD, RESULT, records of a listing */
+    SANDBOX_TAG_FILE_NAME = 144,         /* bytes */
+    SANDBOX_TAG_FILE_TYPE,               /* sandbox_file_type_e */
+    SANDBOX_TAG_FILE_SIZE,
+    SANDBOX_TAG_FILE_MODE,               /* permission bits */
+    SANDBOX_TAG_MODIFIED_NS,             /* Unix time */
+    SANDBOX_TAG_ETAG,                    /* bytes, without quotes */
+    SANDBOX_TAG_TARGET,                  /* bytes: of a symbolic link */
+    SANDBOX_TAG_NEXT_NAME,               /* bytes: CURSOR of the next page */
+    SANDBOX_TAG_NEEDED,                  /* bytes: u32 indices of STAGE */
+    SANDBOX_TAG_NOTICE,                  /* bytes, repeated; docs/wire.md */
+
     /* control channel only */
     SANDBOX_TAG_SESSION = 160,           /* 32 bytes */
     SANDBOX_TAG_VERSION_MIN,
@@ -231,6 +271,24 @@ typedef enum {
     SANDBOX_COMMAND_ENDED,
     SANDBOX_COMMAND_LAST
 } sandbox_command_state_e;
+
+
+typedef enum {
+    SANDBOX_ROOT_HOME = 0,               /* /home/sandbox */
+    SANDBOX_ROOT_ALL,                    /* / */
+    SANDBOX_ROOT_LAST
+} sandbox_root_e;
+
+
+/* in the order of their names in sandbox_file_type_names */
+
+typedef enum {
+    SANDBOX_FILE_REGULAR = 0,
+    SANDBOX_FILE_DIRECTORY,
+    SANDBOX_FILE_LINK,
+    SANDBOX_FILE_OTHER,
+    SANDBOX_FILE_LAST
+} sandbox_file_type_e;
 
 
 /* in the order of their names in sandbox_state_names */
@@ -366,6 +424,7 @@ int sandbox_equal(const void *a, const void *b, size_t size);
 const char *sandbox_outcome_name(unsigned outcome);
 const char *sandbox_state_name(unsigned state);
 const char *sandbox_command_state_name(unsigned state);
+const char *sandbox_file_type_name(unsigned type);
 
 /* 1: bytes are 1-64 of [A-Za-z0-9._-]. */
 int sandbox_command_id_valid(const uint8_t *p, size_t length);

@@ -18,9 +18,12 @@ CHUNKED = 2 ** 64 - 1
 # operations
 PING, STATUS, DELETE, RESET = 1, 2, 3, 4
 COMMAND, ATTACH, CANCEL, STDIN, HISTORY = 16, 17, 18, 19, 20
+FILE_READ, FILE_WRITE, FILE_REMOVE = 21, 22, 23
 OPERATIONS = {PING: "PING", STATUS: "STATUS", DELETE: "DELETE",
               RESET: "RESET", COMMAND: "COMMAND", ATTACH: "ATTACH",
-              CANCEL: "CANCEL", STDIN: "STDIN", HISTORY: "HISTORY"}
+              CANCEL: "CANCEL", STDIN: "STDIN", HISTORY: "HISTORY",
+              FILE_READ: "FILE_READ", FILE_WRITE: "FILE_WRITE",
+              FILE_REMOVE: "FILE_REMOVE"}
 
 # flags of the preamble
 FRESH, NO_CREATE = 1, 2
@@ -41,6 +44,12 @@ FIELDS = {
     "PENDING": (10, "N"), "DIGEST": (11, "B"), "STREAM": (12, "N"),
     "DETACH": (13, "N"), "STDIN_OPEN": (14, "N"), "AFTER": (15, "N"),
     "STDIN_EOF": (16, "N"), "LIMIT": (17, "N"), "BEFORE": (18, "N"),
+    "PATH": (19, "B"), "ROOT": (20, "N"), "NO_BODY": (21, "N"),
+    "LIST": (22, "N"), "CURSOR": (23, "B"), "RANGE_FIRST": (24, "N"),
+    "RANGE_LAST": (25, "N"), "RANGE_SUFFIX": (26, "N"),
+    "IF_RANGE": (27, "B"), "IF_MATCH": (28, "B"),
+    "IF_NONE_MATCH": (29, "B"), "RECURSIVE": (30, "N"), "STAGE": (31, "B"),
+    "STAGE_BODY": (32, "N"), "STDIN_BYTES": (33, "N"),
 
     "SANDBOX_ID": (64, "B"), "INSTANCE": (65, "N"), "EXIT_CODE": (66, "N"),
     "SIGNAL": (67, "B"), "OUTCOME": (68, "N"), "STDOUT_BYTES": (69, "N"),
@@ -66,6 +75,11 @@ FIELDS = {
     "POOL": (135, "N"), "RUNTIME": (136, "B"), "VERSION": (137, "B"),
     "HARD_CAPS": (138, "N"),
 
+    "FILE_NAME": (144, "B"), "FILE_TYPE": (145, "N"),
+    "FILE_SIZE": (146, "N"), "FILE_MODE": (147, "N"),
+    "MODIFIED_NS": (148, "N"), "ETAG": (149, "B"), "TARGET": (150, "B"),
+    "NEXT_NAME": (151, "B"), "NEEDED": (152, "B"), "NOTICE": (153, "B"),
+
     "SESSION": (160, "B"), "VERSION_MIN": (161, "N"),
     "VERSION_MAX": (162, "N"), "SLOTS": (163, "N"), "WANTED": (164, "N"),
 }
@@ -75,11 +89,14 @@ OUTCOMES = ["exit", "signal", "timeout", "cpu_limit", "oom", "output_limit",
             "disk_full", "cancelled", "sandbox_deleted", "runner_lost"]
 STATES = ["none", "creating", "running", "idle", "failed"]
 COMMAND_STATES = ["queued", "running", "ended"]
+FILE_TYPES = ["file", "directory", "link", "other"]
 
 STATUS_OF = {
     "bad_request": 400, "seq_unknown": 400, "slow_request": 408,
     "command_not_found": 404, "expired": 410, "command_ended": 409,
-    "stdin_closed": 409, "no_sandbox": 404, "gone": 410,
+    "stdin_closed": 409, "file_not_found": 404, "is_a_directory": 409,
+    "not_a_directory": 409, "not_empty": 409, "stage_needed": 409,
+    "precondition_failed": 412, "not_a_file": 422, "path_outside": 422, "no_sandbox": 404, "gone": 410,
     "command_id_reused": 409, "file_busy": 409, "command_too_large": 413,
     "cwd_missing": 422, "cwd_outside": 422, "too_many_pending": 429,
     "too_many_sandboxes": 429, "spawn_failed": 503,
@@ -392,6 +409,7 @@ def differences(header):
         "SANDBOX_FRAME_STARTED": STARTED,
         "SANDBOX_FRAME_CANCEL": CANCEL_FRAME,
         "SANDBOX_COMMAND_LAST": len(COMMAND_STATES),
+        "SANDBOX_FILE_LAST": len(FILE_TYPES), "SANDBOX_ROOT_LAST": 2,
         "SANDBOX_OUTCOME_LAST": len(OUTCOMES),
         "SANDBOX_STATE_LAST": len(STATES)})
 
