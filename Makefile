@@ -137,6 +137,7 @@ check: all
 bench: root deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/run
+	@BUILD=$(BUILD) bench/auth
 
 clean:
 	rm -rf $(BUILD)
