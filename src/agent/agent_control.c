@@ -541,8 +541,15 @@ agent_control_claim(agent_received_t *r)
         return -1;
     }
 
-    return agent_sandbox_claim(session.data, instance, id.data, id.length,
-                               (int) created, memory);
+    if (agent_sandbox_claim(session.data, instance, id.data, id.length,
+                            (int) created, memory) == -1)
+    {
+        return -1;
+    }
+
+    agent_history_load();
+
+    return 0;
 }
 
 

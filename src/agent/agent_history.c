@@ -1,6 +1,7 @@
 /*
- * The known commands of a conversation, oldest first, and what is kept of
- * each: its receipt as fields, its answer, its events.
+ * The known commands of a conversation, and what is kept of each: its
+ * receipt as fields, its answer, its events.  What of it is in a file is the
+ * concern of agent_history_disk.c.
  */
 
 #include "agent.h"
@@ -9,58 +10,48 @@
 #include <string.h>
 #include <time.h>
 
+#include "agent_events.h"
 #include "sandbox_utf8.h"
 
 
-#define AGENT_HISTORY_KNOWN     (AGENT_HISTORY_RECEIPTS + AGENT_HISTORY_RUNNING)
 #define AGENT_HISTORY_IDS_STEP  1024
+#define AGENT_HISTORY_START     (2 * SANDBOX_WIRE_MAX_CWD)   /* of fields */
+#define AGENT_HISTORY_ANSWER    (512 + SANDBOX_WIRE_FRAME_SIZE                \
+                                 + SANDBOX_WIRE_MAX_RESULT)
 
 
-static agent_history_t *agent_history_add(agent_command_t *command);
-static int agent_history_start(agent_history_t *h, agent_command_t *command);
-static int agent_history_finish(agent_history_t *h,
-    const agent_answer_t *answer);
+static agent_history_t *agent_history_new(agent_command_t *command);
+static int agent_history_replace(agent_history_t *h, const uint8_t *result,
+    size_t size, unsigned outcome);
 static const uint8_t *agent_history_result(const agent_answer_t *answer,
     size_t *size);
 static void agent_history_keep(agent_history_t *h, agent_answer_t *answer,
     agent_events_t *events);
-static size_t agent_history_size(const agent_history_t *h);
-static void agent_history_drop(agent_history_t *h);
 static void agent_history_remove(unsigned i);
-static void agent_history_id_add(uint64_t hash);
-static uint64_t agent_history_hash(const uint8_t *id, size_t length);
 
 
-static agent_history_t  *agent_history[AGENT_HISTORY_KNOWN];
-static unsigned          agent_history_count;
-
-/* those with output, in the order in which they ended */
-
-static agent_history_t  *agent_history_kept[AGENT_HISTORY_OUTPUTS];
-static unsigned          agent_history_kept_count;
-static size_t            agent_history_memory;   /* of their answers, events */
-
-static size_t            agent_history_receipts; /* bytes of fields */
-static uint64_t          agent_history_last;     /* ordinal given out */
-
-/* a ring: entry n is at n % AGENT_HISTORY_IDS */
-
-static uint64_t         *agent_history_ids;
-static uint64_t          agent_history_ids_count;    /* ever */
-static size_t            agent_history_ids_room;
+agent_history_table_t  agent_history;
 
 
 uint64_t
 agent_history_ordinal(void)
 {
-    return ++agent_history_last;
+    return ++agent_history.ordinal;
 }
 
 
 agent_history_t *
 agent_history_begin(agent_command_t *command)
 {
-    return agent_history_add(command);
+    agent_history_t  *h;
+
+    h = agent_history_new(command);
+
+    if (h != NULL) {
+        agent_history_disk_begin(h);
+    }
+
+    return h;
 }
 
 
@@ -68,8 +59,11 @@ void
 agent_history_end(agent_history_t *h, agent_command_t *command,
     agent_answer_t *answer, agent_events_t *events)
 {
+    size_t          size;
+    const uint8_t  *result;
+
     if (h == NULL) {
-        h = agent_history_add(command);
+        h = agent_history_new(command);
 
         if (h == NULL) {
             agent_log("no memory for the receipt of a command");
@@ -77,13 +71,19 @@ agent_history_end(agent_history_t *h, agent_command_t *command,
         }
     }
 
-    h->ended = 1;
+    result = answer != NULL ? agent_history_result(answer, &size) : NULL;
 
-    if (answer == NULL || agent_history_finish(h, answer) == -1) {
-        return;
+    if (result == NULL
+        || agent_history_replace(h, result, size, SANDBOX_OUTCOME_LAST) == -1)
+    {
+        agent_log("no memory for the receipt of a command");
+        (void) agent_history_lost(h, command->outcome);
+
+    } else {
+        agent_history_keep(h, answer, events);
     }
 
-    agent_history_keep(h, answer, events);
+    agent_history_disk_end(h);
 }
 
 
@@ -96,8 +96,8 @@ agent_history_find(const uint8_t *id, size_t length, const char **code)
 
     hash = agent_history_hash(id, length);
 
-    for (i = agent_history_count; i > 0; i--) {
-        h = agent_history[i - 1];
+    for (i = agent_history.count; i > 0; i--) {
+        h = agent_history.known[i - 1];
 
         if (h->hash == hash && h->length == length
             && memcmp(h->id, id, length) == 0)
@@ -106,11 +106,11 @@ agent_history_find(const uint8_t *id, size_t length, const char **code)
         }
     }
 
-    n = agent_history_ids_count < agent_history_ids_room
-        ? agent_history_ids_count : agent_history_ids_room;
+    n = agent_history.ids_count < agent_history.ids_room
+        ? agent_history.ids_count : agent_history.ids_room;
 
     for (i = 0; i < n; i++) {
-        if (agent_history_ids[i] == hash) {
+        if (agent_history.ids[i] == hash) {
             *code = "expired";
             return NULL;
         }
@@ -132,7 +132,7 @@ agent_history_digest(const agent_history_t *h)
 int
 agent_history_ended(const agent_history_t *h)
 {
-    return h->ended;
+    return h->ended_ms != 0;
 }
 
 
@@ -145,18 +145,24 @@ agent_history_answer(agent_history_t *h)
     agent_answer_t   *answer;
     sandbox_writer_t  w;
 
-    if (!h->ended) {
+    if (h->ended_ms == 0) {
         return NULL;
     }
 
-    if (h->answer != NULL) {
-        h->answer->references++;
-        return h->answer;
+    answer = h->answer;
+
+    if (answer != NULL) {
+        answer->references++;
+        return answer;
     }
 
-    size = 512 + SANDBOX_WIRE_FRAME_SIZE + SANDBOX_WIRE_MAX_RESULT;
+    answer = agent_history_disk_answer(h);
 
-    answer = malloc(sizeof(agent_answer_t) + size);
+    if (answer != NULL) {
+        return answer;
+    }
+
+    answer = malloc(sizeof(agent_answer_t) + AGENT_HISTORY_ANSWER);
     if (answer == NULL) {
         return NULL;
     }
@@ -189,84 +195,232 @@ agent_history_answer(agent_history_t *h)
 agent_events_t *
 agent_history_events(agent_history_t *h)
 {
-    return h->events;
+    if (h->events != NULL) {
+        agent_events_retain(h->events);
+        return h->events;
+    }
+
+    return agent_history_disk_events(h);
 }
 
 
-/* A known command that has begun; makes room by forgetting the oldest. */
-
-static agent_history_t *
-agent_history_add(agent_command_t *command)
+int
+agent_history_insert(agent_history_t *h)
 {
-    unsigned          i, ended;
-    agent_history_t  *h;
+    unsigned  i;
 
-    h = calloc(1, sizeof(agent_history_t));
+    agent_history.ended += h->ended_ms != 0;
+    agent_history.fields += h->fields_size;
+    agent_history_bound(h);
 
-    if (h == NULL || agent_history_start(h, command) == -1) {
-        free(h);
-        return NULL;
-    }
-
-    ended = 0;
-
-    for (i = 0; i < agent_history_count; i++) {
-        ended += agent_history[i]->ended;
-    }
-
-    for (i = 0; i < agent_history_count; i++) {
-        if (ended >= AGENT_HISTORY_RECEIPTS && agent_history[i]->ended) {
-            agent_history_remove(i);
-            break;
-        }
-    }
-
-    while (agent_history_count == AGENT_HISTORY_KNOWN
-           || (agent_history_receipts > AGENT_HISTORY_MEMORY
-               && agent_history[0]->ended))
-    {
-        agent_history_remove(0);
+    if (agent_history.count == AGENT_HISTORY_KNOWN) {
+        agent_history.ended -= h->ended_ms != 0;
+        agent_history.fields -= h->fields_size;
+        return -1;
     }
 
     /* nearly always the last: those that waited keep their number */
 
-    for (i = agent_history_count; i > 0; i--) {
-        if (agent_history[i - 1]->ordinal < h->ordinal) {
+    for (i = agent_history.count; i > 0; i--) {
+        if (agent_history.known[i - 1]->ordinal < h->ordinal) {
             break;
         }
 
-        agent_history[i] = agent_history[i - 1];
+        agent_history.known[i] = agent_history.known[i - 1];
     }
 
-    agent_history[i] = h;
-    agent_history_count++;
-    agent_history_receipts += h->fields_size;
-    agent_history_id_add(h->hash);
+    agent_history.known[i] = h;
+    agent_history.count++;
 
-    return h;
+    if (agent_history.ordinal < h->ordinal) {
+        agent_history.ordinal = h->ordinal;
+    }
+
+    return 0;
+}
+
+
+void
+agent_history_bound(const agent_history_t *h)
+{
+    unsigned  i;
+
+    for (i = 0; i < agent_history.count; /* void */ ) {
+        if (agent_history.ended <= AGENT_HISTORY_RECEIPTS
+            && agent_history.fields <= AGENT_HISTORY_FIELDS)
+        {
+            break;
+        }
+
+        if (agent_history.known[i] == h
+            || agent_history.known[i]->ended_ms == 0)
+        {
+            i++;
+            continue;
+        }
+
+        agent_history_remove(i);
+    }
+}
+
+
+agent_history_t *
+agent_history_by_ordinal(uint64_t ordinal)
+{
+    unsigned  low, high, middle;
+
+    low = 0;
+    high = agent_history.count;
+
+    while (low < high) {
+        middle = (low + high) / 2;
+
+        if (agent_history.known[middle]->ordinal < ordinal) {
+            low = middle + 1;
+
+        } else {
+            high = middle;
+        }
+    }
+
+    return low < agent_history.count
+           && agent_history.known[low]->ordinal == ordinal
+           ? agent_history.known[low] : NULL;
+}
+
+
+void
+agent_history_drop(agent_history_t *h)
+{
+    unsigned  i;
+
+    for (i = 0; i < agent_history.kept_count; i++) {
+        if (agent_history.kept[i] != h) {
+            continue;
+        }
+
+        agent_history.kept_count--;
+        memmove(&agent_history.kept[i], &agent_history.kept[i + 1],
+                (agent_history.kept_count - i)
+                * sizeof(agent_history.kept[0]));
+        break;
+    }
+
+    agent_history_disk_drop(h);
+
+    agent_history.memory -= h->memory;
+    h->memory = 0;
+
+    if (h->answer != NULL) {
+        agent_answer_release(h->answer);
+        h->answer = NULL;
+    }
+
+    if (h->events != NULL) {
+        agent_events_release(h->events);
+        h->events = NULL;
+    }
+}
+
+
+int
+agent_history_lost(agent_history_t *h, unsigned outcome)
+{
+    return agent_history_replace(h, h->fields, h->result, outcome);
+}
+
+
+void
+agent_history_id_add(uint64_t hash)
+{
+    size_t     room;
+    uint64_t  *grown;
+
+    if (agent_history.ids_count >= agent_history.ids_room
+        && agent_history.ids_room < AGENT_HISTORY_IDS)
+    {
+        room = agent_history.ids_room ? 2 * agent_history.ids_room
+                                      : AGENT_HISTORY_IDS_STEP;
+        grown = realloc(agent_history.ids, room * sizeof(uint64_t));
+
+        /* without memory for more, the oldest go earlier */
+
+        if (grown != NULL) {
+            agent_history.ids = grown;
+            agent_history.ids_room = room;
+        }
+    }
+
+    if (agent_history.ids_room) {
+        agent_history.ids[agent_history.ids_count % agent_history.ids_room]
+            = hash;
+    }
+
+    agent_history.ids_count++;
+}
+
+
+uint64_t
+agent_history_hash(const uint8_t *id, size_t length)
+{
+    size_t    i;
+    uint64_t  hash;
+
+    hash = 0xcbf29ce484222325ULL;
+
+    for (i = 0; i < length; i++) {
+        hash = (hash ^ id[i]) * 0x100000001b3ULL;
+    }
+
+    return hash;
+}
+
+
+uint64_t
+agent_history_now(void)
+{
+    struct timespec  t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+
+    return (uint64_t) t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+
+void
+agent_history_free(agent_history_t *h)
+{
+    if (h != NULL) {
+        free(h->fields);
+        free(h);
+    }
 }
 
 
 /* What is known before it runs. */
 
-static int
-agent_history_start(agent_history_t *h, agent_command_t *command)
+static agent_history_t *
+agent_history_new(agent_command_t *command)
 {
     size_t            size;
-    uint8_t           fields[AGENT_HISTORY_FIELDS];
-    uint64_t          now, now_ms;
-    struct timespec   t;
+    uint8_t           fields[AGENT_HISTORY_START];
+    uint64_t          now;
+    agent_history_t  *h;
     sandbox_writer_t  w;
 
-    clock_gettime(CLOCK_REALTIME, &t);
-    now_ms = (uint64_t) t.tv_sec * 1000 + t.tv_nsec / 1000000;
-    now = agent_now_us();
+    h = calloc(1, sizeof(agent_history_t));
+    if (h == NULL) {
+        return NULL;
+    }
 
+    now = agent_history_now();
+
+    h->place = -1;
+    h->ordinal = command->ordinal;
     h->length = (uint8_t) strlen(command->id);
     memcpy(h->id, command->id, h->length);
     h->hash = agent_history_hash(h->id, h->length);
     memcpy(h->digest, command->request.digest, SANDBOX_WIRE_DIGEST_SIZE);
-    h->ordinal = command->ordinal;
 
     sandbox_writer_init(&w, fields, sizeof(fields));
     sandbox_write_string(&w, SANDBOX_TAG_COMMAND_ID, command->id);
@@ -287,57 +441,87 @@ agent_history_start(agent_history_t *h, agent_command_t *command)
     sandbox_write_bytes(&w, SANDBOX_TAG_COMMAND, command->request.command,
                         size);
     sandbox_write_number(&w, SANDBOX_TAG_ACCEPTED_MS,
-                         now_ms - (now - command->accepted) / 1000);
-    sandbox_write_number(&w, SANDBOX_TAG_STARTED_MS, now_ms);
+                         now - (agent_now_us() - command->accepted) / 1000);
+    sandbox_write_number(&w, SANDBOX_TAG_STARTED_MS, now);
 
     h->fields_size = w.pos - w.start;
     h->fields = malloc(h->fields_size);
 
     if (h->fields == NULL) {
-        return -1;
+        free(h);
+        return NULL;
     }
 
     memcpy(h->fields, fields, h->fields_size);
 
-    return 0;
+    if (agent_history_insert(h) == -1) {
+        agent_history_free(h);
+        return NULL;
+    }
+
+    agent_history_id_add(h->hash);
+
+    return h;
 }
 
 
-/* The RESULT's fields take the place of those that were known before it. */
+/*
+ * The RESULT's fields take the place of those that were known before it.
+ * With an outcome these are written here, for one that had no RESULT.
+ */
 
 static int
-agent_history_finish(agent_history_t *h, const agent_answer_t *answer)
+agent_history_replace(agent_history_t *h, const uint8_t *result, size_t size,
+    unsigned outcome)
 {
-    size_t            size, rest;
+    size_t            i, rest, room;
     uint8_t          *fields;
-    const uint8_t    *result;
-    struct timespec   t;
     sandbox_writer_t  w;
 
-    result = agent_history_result(answer, &size);
+    static const uint16_t  zero[] = {
+        SANDBOX_TAG_STDOUT_BYTES, SANDBOX_TAG_STDERR_BYTES,
+        SANDBOX_TAG_TRUNCATED, SANDBOX_TAG_DURATION_US, SANDBOX_TAG_QUEUED_US,
+        SANDBOX_TAG_CPU_US, SANDBOX_TAG_MEMORY_PEAK, SANDBOX_TAG_BACKGROUND,
+        SANDBOX_TAG_CREATED
+    };
+
     rest = h->fields_size - h->result;
+    room = size + rest + (4 + sizeof(zero) / sizeof(zero[0]))
+                         * (SANDBOX_WIRE_FIELD_SIZE + 8);
 
-    fields = malloc(size + rest + SANDBOX_WIRE_FIELD_SIZE + 8);
-
-    if (result == NULL || fields == NULL) {
-        free(fields);
+    fields = malloc(room);
+    if (fields == NULL) {
         return -1;
     }
 
-    clock_gettime(CLOCK_REALTIME, &t);
+    sandbox_writer_init(&w, fields, room);
+    memcpy(w.pos, result, size);
+    w.pos += size;
 
-    memcpy(fields, result, size);
-    memcpy(fields + size, h->fields + h->result, rest);
-    sandbox_writer_init(&w, fields + size + rest, SANDBOX_WIRE_FIELD_SIZE + 8);
-    sandbox_write_number(&w, SANDBOX_TAG_ENDED_MS,
-                         (uint64_t) t.tv_sec * 1000 + t.tv_nsec / 1000000);
+    if (outcome != SANDBOX_OUTCOME_LAST) {
+        sandbox_write_number(&w, SANDBOX_TAG_EXIT_CODE, 137);
+        sandbox_write_number(&w, SANDBOX_TAG_OUTCOME, outcome);
 
-    agent_history_receipts -= h->fields_size;
+        for (i = 0; i < sizeof(zero) / sizeof(zero[0]); i++) {
+            sandbox_write_number(&w, zero[i], 0);
+        }
+    }
+
+    size = w.pos - w.start;
+    memcpy(w.pos, h->fields + h->result, rest);
+    w.pos += rest;
+
+    agent_history.ended += h->ended_ms == 0;
+    h->ended_ms = agent_history_now();
+    sandbox_write_number(&w, SANDBOX_TAG_ENDED_MS, h->ended_ms);
+
+    agent_history.fields -= h->fields_size;
     free(h->fields);
     h->fields = fields;
-    h->fields_size = w.pos - fields;
+    h->fields_size = w.pos - w.start;
     h->result = size;
-    agent_history_receipts += h->fields_size;
+    agent_history.fields += h->fields_size;
+    agent_history_bound(h);
 
     return 0;
 }
@@ -374,55 +558,28 @@ agent_history_result(const agent_answer_t *answer, size_t *size)
 }
 
 
+/* Holds it; older output goes, to the disk or for good. */
+
 static void
 agent_history_keep(agent_history_t *h, agent_answer_t *answer,
     agent_events_t *events)
 {
-    if (answer->size > AGENT_HISTORY_MEMORY) {
-        return;
-    }
-
-    while (agent_history_kept_count == AGENT_HISTORY_OUTPUTS
-           || (agent_history_kept_count
-               && agent_history_memory + answer->size > AGENT_HISTORY_MEMORY))
-    {
-        agent_history_drop(agent_history_kept[0]);
+    while (agent_history.kept_count == AGENT_HISTORY_OUTPUTS) {
+        agent_history_drop(agent_history.kept[0]);
     }
 
     h->answer = answer;
     h->answer->references++;
-    agent_history_kept[agent_history_kept_count++] = h;
-    agent_history_memory += agent_history_size(h);
-}
+    h->memory = answer->size;
 
-
-static size_t
-agent_history_size(const agent_history_t *h)
-{
-    return h->answer != NULL ? h->answer->size : 0;
-}
-
-
-/* Lets its output go; the receipt stays. */
-
-static void
-agent_history_drop(agent_history_t *h)
-{
-    unsigned  i;
-
-    if (h->answer == NULL) {
-        return;
+    if (events != NULL) {
+        h->events = events;
+        agent_events_retain(events);
+        h->memory += agent_events_memory(events);
     }
 
-    for (i = 0; agent_history_kept[i] != h; i++) { /* void */ }
-
-    agent_history_kept_count--;
-    memmove(&agent_history_kept[i], &agent_history_kept[i + 1],
-            (agent_history_kept_count - i) * sizeof(agent_history_kept[0]));
-
-    agent_history_memory -= agent_history_size(h);
-    agent_answer_release(h->answer);
-    h->answer = NULL;
+    agent_history.memory += h->memory;
+    agent_history.kept[agent_history.kept_count++] = h;
 }
 
 
@@ -431,59 +588,16 @@ agent_history_remove(unsigned i)
 {
     agent_history_t  *h;
 
-    h = agent_history[i];
+    h = agent_history.known[i];
     agent_history_drop(h);
-    agent_history_receipts -= h->fields_size;
-    agent_history_count--;
+    agent_history_disk_forget(h);
 
-    memmove(&agent_history[i], &agent_history[i + 1],
-            (agent_history_count - i) * sizeof(agent_history[0]));
+    agent_history.fields -= h->fields_size;
+    agent_history.ended -= h->ended_ms != 0;
+    agent_history.count--;
 
-    free(h->fields);
-    free(h);
-}
+    memmove(&agent_history.known[i], &agent_history.known[i + 1],
+            (agent_history.count - i) * sizeof(agent_history.known[0]));
 
-
-/* Without memory for more, the oldest hashes go earlier. */
-
-static void
-agent_history_id_add(uint64_t hash)
-{
-    size_t     room;
-    uint64_t  *grown;
-
-    if (agent_history_ids_count >= agent_history_ids_room
-        && agent_history_ids_room < AGENT_HISTORY_IDS)
-    {
-        room = agent_history_ids_room ? 2 * agent_history_ids_room
-                                      : AGENT_HISTORY_IDS_STEP;
-        grown = realloc(agent_history_ids, room * sizeof(uint64_t));
-
-        if (grown != NULL) {
-            agent_history_ids = grown;
-            agent_history_ids_room = room;
-        }
-    }
-
-    if (agent_history_ids_room) {
-        agent_history_ids[agent_history_ids_count % agent_history_ids_room]
-            = hash;
-        agent_history_ids_count++;
-    }
-}
-
-
-static uint64_t
-agent_history_hash(const uint8_t *id, size_t length)
-{
-    size_t    i;
-    uint64_t  hash;
-
-    hash = 0xcbf29ce484222325ULL;
-
-    for (i = 0; i < length; i++) {
-        hash = (hash ^ id[i]) * 0x100000001b3ULL;
-    }
-
-    return hash;
+    agent_history_free(h);
 }

@@ -10,15 +10,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent_store.h"
 #include "sandbox_wire.h"
 
 
 #define AGENT_HISTORY_RECEIPTS  SANDBOX_WIRE_MAX_HISTORY
-#define AGENT_HISTORY_OUTPUTS   32       /* commands with their output */
-#define AGENT_HISTORY_IDS       65536    /* hashes of ids */
+#define AGENT_HISTORY_OUTPUTS   AGENT_STORE_OUTPUTS
+#define AGENT_HISTORY_IDS       AGENT_STORE_IDS
 #define AGENT_HISTORY_RUNNING   64       /* not ended, beside the receipts */
+#define AGENT_HISTORY_KNOWN     (AGENT_HISTORY_RECEIPTS + AGENT_HISTORY_RUNNING)
+
+/* bytes in memory, at most: of receipts; of output that is on no disk (yet) */
+
+#define AGENT_HISTORY_FIELDS    ((size_t) 2 * 1024 * 1024)
 #define AGENT_HISTORY_MEMORY    ((size_t) 4 * 1024 * 1024)
-#define AGENT_HISTORY_FIELDS    (SANDBOX_WIRE_MAX_RESULT + 1024)
 
 
 /* one command; owned by agent_history.c */
@@ -32,22 +37,14 @@ typedef struct agent_events_s   agent_events_t;
 typedef struct agent_answer_s   agent_answer_t;
 
 
-/* its insides are for agent_history.c and agent_history_list.c */
+/* fd: the file to keep it in; what can't be one: all is kept in memory. */
+void agent_history_init(int fd);
 
-struct agent_history_s {
-    uint64_t          hash;              /* of the id */
-    uint64_t          ordinal;
-    uint8_t           length;
-    uint8_t           id[SANDBOX_WIRE_MAX_COMMAND_ID];
-    uint8_t           digest[SANDBOX_WIRE_DIGEST_SIZE];
-    unsigned          ended:1;
-    uint8_t          *fields;            /* those of RESULT, then others */
-    size_t            fields_size;
-    size_t            result;            /* bytes of the first */
-    agent_answer_t   *answer;            /* NULL: gone */
-    agent_events_t   *events;
-};
+/* The session is known: reads what is in the file.  Once. */
+void agent_history_load(void);
 
+/* Writes what is not written yet. */
+void agent_history_flush(void);
 
 /* The next number of a command in its session, from 1. */
 uint64_t agent_history_ordinal(void);
@@ -60,7 +57,7 @@ agent_history_t *agent_history_begin(agent_command_t *command);
 
 /*
  * It has ended.  h NULL: it had not begun.  References to answer and events
- * (either may be NULL) are kept as long as they are needed.
+ * (either may be NULL) are kept until they are written, later than now.
  */
 void agent_history_end(agent_history_t *h, agent_command_t *command,
     agent_answer_t *answer, agent_events_t *events);
@@ -83,6 +80,86 @@ agent_answer_t *agent_history_answer(agent_history_t *h);
 
 /* The events of an ended one, a reference of the caller's; NULL: gone. */
 agent_events_t *agent_history_events(agent_history_t *h);
+
+
+/* --- between agent_history.c, agent_history_disk.c, agent_history_list.c */
+
+struct agent_history_s {
+    uint64_t          hash;              /* of the id */
+    uint64_t          ordinal;
+    uint64_t          ended_ms;          /* 0: it runs */
+    uint8_t           length;
+    uint8_t           id[SANDBOX_WIRE_MAX_COMMAND_ID];
+    uint8_t           digest[SANDBOX_WIRE_DIGEST_SIZE];
+    unsigned          saved:1;           /* the receipt is in the log */
+    unsigned          stored:1;          /* the output is in its place */
+    unsigned          pending:1;         /* it is going to be */
+    uint8_t          *fields;            /* those of RESULT, then others */
+    size_t            fields_size;
+    size_t            result;            /* bytes of the first */
+    agent_answer_t   *answer;            /* NULL: not in memory */
+    agent_events_t   *events;
+    size_t            memory;            /* bytes of both */
+    int               place;             /* in the file; -1: none */
+    uint64_t          size;              /* bytes there */
+    agent_history_t  *unsaved;           /* the next one */
+};
+
+
+typedef struct {
+    agent_history_t  *known[AGENT_HISTORY_KNOWN];    /* by ordinal */
+    unsigned          count;
+    unsigned          ended;
+    size_t            fields;            /* bytes */
+    uint64_t          ordinal;           /* the last given out */
+
+    /* those with output, in the order in which they ended */
+
+    agent_history_t  *kept[AGENT_HISTORY_OUTPUTS];
+    unsigned          kept_count;
+    size_t            memory;            /* bytes of answers and events */
+
+    /* hashes of ids: number n is at n % room */
+
+    uint64_t         *ids;
+    uint64_t          ids_count;         /* ever */
+    size_t            ids_room;
+} agent_history_table_t;
+
+extern agent_history_table_t  agent_history;
+
+
+/* agent_history.c */
+
+/* Puts h into its place by number and forgets the oldest.  -1: no room. */
+int agent_history_insert(agent_history_t *h);
+
+/* Forgets the oldest beyond the bounds, but none that runs, and not h. */
+void agent_history_bound(const agent_history_t *h);
+agent_history_t *agent_history_by_ordinal(uint64_t ordinal);
+
+/* Lets its output go; the receipt stays. */
+void agent_history_drop(agent_history_t *h);
+
+/* The receipt of one that will never have a result, as it is kept. */
+int agent_history_lost(agent_history_t *h, unsigned outcome);
+void agent_history_free(agent_history_t *h);
+void agent_history_id_add(uint64_t hash);
+uint64_t agent_history_hash(const uint8_t *id, size_t length);
+uint64_t agent_history_now(void);
+
+/* agent_history_disk.c: each does nothing where there is no file */
+
+void agent_history_disk_begin(agent_history_t *h);
+void agent_history_disk_end(agent_history_t *h);
+
+/* h is forgotten; or only its output. */
+void agent_history_disk_forget(agent_history_t *h);
+void agent_history_disk_drop(agent_history_t *h);
+
+/* Reads back; NULL: it can't be. */
+agent_answer_t *agent_history_disk_answer(agent_history_t *h);
+agent_events_t *agent_history_disk_events(agent_history_t *h);
 
 
 #endif /* AGENT_HISTORY_H */

@@ -219,6 +219,7 @@ agent_main_runner(void)
 
     agent_tree_init(cgroup);
     agent_memory_init(oom, peak);
+    agent_history_init(SANDBOX_FD_HISTORY);
 
     return agent_control_init(SANDBOX_FD_CONTROL);
 }

@@ -508,6 +508,12 @@ agent_queue_lost(agent_connection_t *c)
 
 
 void
+agent_history_load(void)
+{
+}
+
+
+void
 agent_queue_stop(unsigned outcome)
 {
 }

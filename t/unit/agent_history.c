@@ -3,7 +3,9 @@
  * answers within a bound, ids for longer.
  */
 
-/* link: src/agent/agent_history.c src/agent/agent_answer.c */
+/* link: src/agent/agent_history.c src/agent/agent_history_disk.c */
+/* link: src/agent/agent_store.c src/agent/agent_events.c */
+/* link: src/agent/agent_answer.c */
 /* link: src/agent/agent_output.c src/agent/agent_sandbox.c */
 /* link: src/agent/agent_event.c src/agent/agent_log.c */
 /* link: src/wire/sandbox_wire.c src/wire/sandbox_utf8.c */
