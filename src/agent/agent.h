@@ -349,7 +349,7 @@ unsigned agent_left_processes(void);
 
 /* agent_answer.c */
 
-/* HEAD fields of a command as one frame; its bytes, 0 if it can't be. */
+/* HEAD fields as one frame; its bytes, 0 if it can't be.  id NULL: none. */
 size_t agent_answer_head(uint8_t *p, size_t size, const char *id);
 agent_answer_t *agent_answer_build(agent_command_t *command);
 void agent_answer_release(agent_answer_t *answer);

@@ -35,7 +35,10 @@ agent_answer_head(uint8_t *p, size_t size, const char *id)
     sandbox_write_number(&w, SANDBOX_TAG_STATUS, 200);
     sandbox_write_string(&w, SANDBOX_TAG_SANDBOX_ID, agent.sandbox_id);
     sandbox_write_number(&w, SANDBOX_TAG_INSTANCE, agent.instance);
-    sandbox_write_string(&w, SANDBOX_TAG_COMMAND_ID, id);
+
+    if (id != NULL) {
+        sandbox_write_string(&w, SANDBOX_TAG_COMMAND_ID, id);
+    }
 
     if (w.failed) {
         return 0;

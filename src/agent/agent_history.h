@@ -82,6 +82,14 @@ agent_answer_t *agent_history_answer(agent_history_t *h);
 agent_events_t *agent_history_events(agent_history_t *h);
 
 
+/* agent_history_list.c */
+
+typedef struct agent_connection_s  agent_connection_t;
+
+/* Answers HISTORY, whose request is complete; consumes c. */
+void agent_history_list(agent_connection_t *c);
+
+
 /* --- between agent_history.c, agent_history_disk.c, agent_history_list.c */
 
 struct agent_history_s {

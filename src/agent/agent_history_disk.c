@@ -21,6 +21,7 @@
 #define AGENT_HISTORY_DELAY    1         /* ms, after an answer */
 #define AGENT_HISTORY_RETRY    64        /* commands, then a new try */
 #define AGENT_HISTORY_PREFIX   40        /* before the fields of a record */
+#define AGENT_HISTORY_MORE     1024      /* bytes of fields after RESULT's */
 
 /* records: digest (32), bytes of RESULT u32, place u32 (from 1), fields */
 
@@ -780,7 +781,8 @@ agent_history_parse(unsigned type, const uint8_t *p, size_t size)
 
     if (rc != SANDBOX_END || !border || h->length == 0 || h->ordinal == 0
         || (h->ended_ms != 0) != (type == AGENT_HISTORY_END)
-        || h->result > SANDBOX_WIRE_MAX_RESULT || h->fields == NULL)
+        || h->result > SANDBOX_WIRE_MAX_RESULT
+        || size > h->result + AGENT_HISTORY_MORE || h->fields == NULL)
     {
         agent_history_free(h);
         return NULL;

@@ -33,6 +33,12 @@ agent_queue_enter(agent_connection_t *c)
     agent_command_t  *command;
     agent_request_t   request;
 
+    if (c->preamble.operation == SANDBOX_OPERATION_HISTORY) {
+        agent_history_list(c);
+        agent_queue_process();
+        return;
+    }
+
     code = agent_request_read(&request, c->in + SANDBOX_WIRE_PREAMBLE_SIZE,
                               c->preamble.head, &detail);
 

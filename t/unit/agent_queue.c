@@ -571,6 +571,13 @@ agent_history_find(const uint8_t *id, size_t length, const char **code)
 }
 
 
+void
+agent_history_list(agent_connection_t *c)
+{
+    event("history", NULL);
+}
+
+
 const uint8_t *
 agent_history_digest(const agent_history_t *h)
 {
