@@ -212,6 +212,7 @@ static ngx_int_t
 ngx_http_sandbox_jwks_url(ngx_conf_t *cf, ngx_http_sandbox_key_set_t *set)
 {
     CURLU       *url;
+    u_char      *p;
     CURLUcode    code;
     ngx_int_t    rc;
     ngx_uint_t   i;
@@ -242,6 +243,14 @@ ngx_http_sandbox_jwks_url(ngx_conf_t *cf, ngx_http_sandbox_key_set_t *set)
 
     code = curl_url_set(url, CURLUPART_URL, (char *) set->url.data,
                         CURLU_DISALLOW_USER);
+
+    /* it would take the first part of the path for the host */
+
+    p = (u_char *) ngx_strchr(set->url.data, ':');
+
+    if (p && ngx_strncmp(p, ":///", 4) == 0) {
+        code = CURLUE_NO_HOST;
+    }
 
     if (code == CURLUE_OK) {
         rc = ngx_http_sandbox_jwks_parts(cf, set, url);
@@ -287,12 +296,23 @@ ngx_http_sandbox_jwks_parts(ngx_conf_t *cf, ngx_http_sandbox_key_set_t *set,
         return NGX_ERROR;
     }
 
-    if (curl_url_get(url, CURLUPART_PORT, &part, CURLU_DEFAULT_PORT)
-        != CURLUE_OK)
-    {
+    if (curl_url_get(url, CURLUPART_SCHEME, &part, 0) != CURLUE_OK) {
+        return NGX_ERROR;
+    }
+
+    rc = (ngx_strcmp(part, "https") == 0 || ngx_strcmp(part, "http") == 0);
+    curl_free(part);
+
+    if (!rc) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "the URL in \"sandbox_jwks_url\" directive must "
                            "begin with \"https://\"");
+        return NGX_ERROR;
+    }
+
+    if (curl_url_get(url, CURLUPART_PORT, &part, CURLU_DEFAULT_PORT)
+        != CURLUE_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -355,14 +375,6 @@ ngx_http_sandbox_jwks_host(ngx_conf_t *cf, ngx_http_sandbox_key_set_t *set,
         }
 
         return NGX_OK;
-    }
-
-    if (ngx_strncmp(set->name.data, "http://", 7) != 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid URL \"%V\" in \"sandbox_jwks_url\" "
-                           "directive, it must begin with \"https://\"",
-                           &set->name);
-        return NGX_ERROR;
     }
 
     if (set->ca_file.len) {
