@@ -10,6 +10,10 @@
 
 
 static ngx_int_t ngx_http_sandbox_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_subrequest_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_subrequest_found_handler(
+    ngx_http_request_t *r);
+static ngx_uint_t ngx_http_sandbox_subrequest(ngx_http_request_t *r);
 static void *ngx_http_sandbox_create_main_conf(ngx_conf_t *cf);
 static void *ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent,
@@ -433,6 +437,50 @@ ngx_http_sandbox_handler(ngx_http_request_t *r)
 }
 
 
+/*
+ * A subrequest of ours, such as that of "auth_request", has no body of its own,
+ * but it would be refused for ours by "client_max_body_size" of its location.
+ * Whose body is discarded is not asked, and until that location is found that
+ * is so.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_subrequest_handler(ngx_http_request_t *r)
+{
+    if (ngx_http_sandbox_subrequest(r)) {
+        r->discard_body = 1;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_subrequest_found_handler(ngx_http_request_t *r)
+{
+    if (ngx_http_sandbox_subrequest(r)) {
+        r->discard_body = r->parent->discard_body;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static ngx_uint_t
+ngx_http_sandbox_subrequest(ngx_http_request_t *r)
+{
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (r == r->main) {
+        return 0;
+    }
+
+    slcf = ngx_http_get_module_loc_conf(r->parent, ngx_http_sandbox_module);
+
+    return slcf->serves;
+}
+
+
 static void *
 ngx_http_sandbox_create_main_conf(ngx_conf_t *cf)
 {
@@ -783,6 +831,20 @@ ngx_http_sandbox_postconfiguration(ngx_conf_t *cf)
     }
 
     *h = ngx_http_sandbox_access_handler;
+
+    h = ngx_array_push(&cmcf->phases[NGX_HTTP_SERVER_REWRITE_PHASE].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = ngx_http_sandbox_subrequest_handler;
+
+    h = ngx_array_push(&cmcf->phases[NGX_HTTP_REWRITE_PHASE].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = ngx_http_sandbox_subrequest_found_handler;
 
     return ngx_http_sandbox_filter_init(cf);
 }

@@ -101,6 +101,10 @@ ngx_http_sandbox_send_problem(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    /* as nginx has it: who waits to be asked for a body is not asked now */
+
+    r->expect_tested = 1;
+
     return ngx_http_sandbox_send_answer(r, ctx);
 }
 
