@@ -223,6 +223,39 @@ accepted("env without the env line", "", "", on => "sandbox env;",
          env => { ARCHESTRA_CODE_RUNTIME_ENABLED => "true" },
          warns => qr/\[warn\].*ARCHESTRA_CODE_RUNTIME_ENABLED/);
 
+# conf.d, as it stands, and with each line that is commented out
+
+sub example
+{
+    my ($name, $all) = @_;
+
+    open my $in, "<", "$top/conf.d/$name" or die "$name: $!";
+    local $/;
+    my $text = <$in>;
+
+    $text =~ s/^(\s*)#(sandbox_)/$1$2/mg if $all;
+    $text =~ s{/etc/nginx/sandbox-runner\.key}{DIR/runner.key}g;
+    $text =~ s{/etc/nginx/sandbox-issuer\.pem}{DIR/public.pem}g;
+    $text =~ s{/etc/nginx/sandbox-issuer\.json}{DIR/set.json}g;
+    $text =~ s{/etc/nginx/sandbox-jwt\.key}{DIR/jwt.key}g;
+    $text =~ s{/etc/nginx/sandbox-jwt\.hex}{DIR/hex.key}g;
+    $text =~ s{/run/sandbox/|/var/log/nginx/}{DIR/}g;
+    $text =~ s{listen 8080}{listen unix:DIR/example.sock};
+    unlike($text, qr{\s/(?:etc|var|run)/}, "no file of the host: $name");
+
+    return $text;
+}
+
+for my $all (0, 1) {
+    accepted("conf.d/sandbox.conf" . ($all ? ", all of it" : ""),
+             example("sandbox.conf", $all), "", base => "", jwt => "",
+             on => "");
+}
+
+accepted("conf.d/sandbox-minimal.conf", "server { listen unix:DIR/minimal.sock;"
+         . example("sandbox-minimal.conf") . "}", "", base => "", jwt => "",
+         on => "");
+
 
 # mistakes
 
