@@ -49,6 +49,8 @@ def start():
         location("scope", "sandbox_permission_claim scope"),
         location("several", "sandbox_permission_claim roles a.b scp"),
         location("permission", "sandbox_permission tools:run"),
+        location("dollar", "sandbox_permission $http_x_word",
+                 "sandbox_jwt_audience $http_x_word"),
         location("read", "sandbox_permission_read sandbox:read"),
         location("leeway", "sandbox_jwt_leeway 30s"),
         location("strict", "sandbox_jwt_leeway 0s"),
@@ -258,6 +260,19 @@ def permission_among_many():
     text = " ".join(["x" * 20] * 90 + ["sandbox:execute"] + ["y" * 20] * 90)
     check(len(text) > 3700, "short")
     expect("scope", sign(scope=text), 200)
+
+
+@test("auth/words-are-literal")
+def literal():
+    """A dollar in a configured word is a dollar: no request chooses it."""
+    for word, status in (("$http_x_word", 200), ("mallory-may", 403),
+                         ("", 403)):
+        r = g.request("GET", "/dollar/v1/limits", None, sign(
+            permissions=[word], aud="$http_x_word"), {"X-Word": "mallory-may"})
+        same(r.status, status, "permission %r" % word)
+    r = g.request("GET", "/dollar/v1/limits", None, sign(
+        permissions=["$http_x_word"], aud="mallory"), {"X-Word": "mallory"})
+    same(r.status, 401, "audience")
 
 
 @test("auth/permission-read")

@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import NGINX, Gateway                           # noqa: E402
+from gateway import NGINX, SLOW, Gateway                     # noqa: E402
 from jose import Key, base64url, claims, compact, from_base64url, \
     jwks, openssl                                            # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
@@ -444,6 +444,49 @@ def bad_then_good():
             same(g.request("GET", path, token=good, connection=c).status,
                  200, algorithm)
     c.close()
+
+
+def anonymous_memory(pid):
+    """kB of a process that are its own."""
+    with open("/proc/%d/smaps_rollup" % pid) as f:
+        found = dict(line.split()[:2] for line in f if ":" in line
+                     and line.startswith(("Pss", "Anonymous")))
+    return int(found.get("Pss_Anon:") or found["Anonymous:"])
+
+
+@test("auth/no-leak-per-request", seconds=180)
+def no_leak():
+    """Thousands of tokens that nobody saw before, good ones and bad ones of
+    each kind, and the worker is no larger."""
+    worker = g.workers()[0]
+    c = g.connect()
+    texts = [(own(a)[1][0], signed(a)) for a in supported if a not in HS]
+    bad = [(where, text[:-6] + "AAAAAA") for where, text in texts] \
+        + [("all", "a.b.c"), ("set", compact({"alg": "none"}) + ".e30."),
+           ("pinned", keys["RS"].sign({"alg": "RS256", "kid": "x"},
+                                      claims()))]
+
+    def some(count):
+        for n in range(count):
+            for where, text in bad:
+                same(g.request("GET", "/%s/v1/limits" % where, token=text,
+                               connection=c).status, 401)
+            # HMAC is quick to make: a new token each time
+            for where, status in (("hs", 200), ("rs", 401)):
+                text = signed("HS256", None, None, jti=os.urandom(8).hex())
+                same(g.request("GET", "/%s/v1/limits" % where, token=text,
+                               connection=c).status, status)
+
+    if SLOW > 1:
+        return some(5)
+    some(300)                   # the cache of the zone is full by now
+    first = anonymous_memory(worker)
+    some(300)
+    grown = anonymous_memory(worker) - first
+    c.close()
+    print("# the worker grew by %d kB" % grown)
+    check(os.environ.get("SANDBOX_TEST_NGINX") or grown < 512,
+          "the worker grew by %d kB" % grown)
 
 
 @test("auth/expired-in-every-algorithm")
