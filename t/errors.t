@@ -142,19 +142,19 @@ detail ~ bad.*bytes
 
 
 
-=== TEST 15: not in this release, background
+=== TEST 15: background is a boolean
 --- command: id
 --- fields
-"background":true
---- problem: 422 not_available
+"background":1
+--- problem: 400 bad_request
 
 
 
-=== TEST 16: not in this release, onDisconnect
+=== TEST 16: onDisconnect has two words
 --- command: id
 --- fields
-"onDisconnect":"cancel"
---- problem: 422 not_available
+"onDisconnect":"stop"
+--- problem: 400 bad_request
 
 
 
@@ -167,11 +167,11 @@ exitCode = 0
 
 
 
-=== TEST 18: not in this release, streaming
---- headers
-Accept: text/event-stream
+=== TEST 18: stdinOpen is a boolean
 --- command: id
---- problem: 422 not_available
+--- fields
+"stdinOpen":"yes"
+--- problem: 400 bad_request
 
 
 

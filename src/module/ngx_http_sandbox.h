@@ -37,6 +37,13 @@ typedef struct {
 } ngx_http_sandbox_bounds_t;
 
 
+/* what an answer is written as; the last two are events, as they come */
+
+#define NGX_HTTP_SANDBOX_JSON              0
+#define NGX_HTTP_SANDBOX_SSE               1
+#define NGX_HTTP_SANDBOX_NDJSON            2
+
+
 /* words of "sandbox" */
 
 #define NGX_HTTP_SANDBOX_OFF               0
@@ -69,6 +76,8 @@ typedef struct ngx_http_sandbox_key_set_s  ngx_http_sandbox_key_set_t;
 typedef struct ngx_http_sandbox_key_slot_s ngx_http_sandbox_key_slot_t;
 typedef struct ngx_http_sandbox_key_work_s ngx_http_sandbox_key_work_t;
 typedef struct ngx_http_sandbox_route_s    ngx_http_sandbox_route_t;
+typedef struct ngx_http_sandbox_stream_s   ngx_http_sandbox_stream_t;
+typedef struct ngx_http_sandbox_history_s  ngx_http_sandbox_history_t;
 typedef struct ngx_http_sandbox_backend_s  ngx_http_sandbox_backend_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
@@ -191,6 +200,7 @@ typedef struct {
     off_t                          disk;
     ngx_msec_t                     cpu_time;
     ngx_msec_t                     wall_time;
+    ngx_msec_t                     background_time;
     ngx_int_t                      processes;
     ngx_int_t                      open_files;
     ngx_int_t                      pending;
@@ -306,6 +316,7 @@ typedef struct {
     ngx_str_t                      command_id;
     ngx_str_t                      signal;
     ngx_str_t                      cwd;
+    ngx_str_t                      command;      /* of a receipt: a part */
 } ngx_http_sandbox_result_t;
 
 
@@ -322,6 +333,11 @@ typedef struct {
     ngx_int_t                    (*render)(ngx_http_request_t *r,
                                            ngx_http_sandbox_ctx_t *ctx);
 
+    /* takes what is in DATA; NULL: there may be none */
+    const char                  *(*data)(ngx_http_request_t *r,
+                                         ngx_http_sandbox_ctx_t *ctx,
+                                         u_char *p, size_t n);
+
     /* peers */
     ngx_event_get_peer_pt          get;
     ngx_event_free_peer_pt         free;
@@ -337,7 +353,8 @@ typedef struct {
     size_t                         number_len;
     u_char                        *payload;      /* HEAD, RESULT, ERROR */
     size_t                         payload_len;
-    uint64_t                       seq;
+    uint64_t                       seq;          /* of the last event */
+    uint64_t                       after;        /* events up to it are known */
     ngx_uint_t                     pings;
     ngx_msec_t                     started;
 
@@ -380,7 +397,10 @@ typedef struct {
     json_t                        *input_base64;
     json_t                        *timeout;
     json_t                        *command_id;
+    json_t                        *stdin_open;   /* NULL: by the rule */
     ngx_uint_t                     fresh;
+    ngx_uint_t                     background;
+    ngx_uint_t                     encoded;      /* there was stdinBase64 */
     ngx_str_t                      stdin_data;
 } ngx_http_sandbox_request_t;
 
@@ -394,6 +414,7 @@ struct ngx_http_sandbox_ctx_s {
     const ngx_http_sandbox_route_t *route;       /* NULL: refusal is set */
     ngx_http_sandbox_problem_t     refusal;      /* after the identity */
     ngx_str_t                      conversation;
+    ngx_str_t                      name;         /* of a thing in it */
 
     /* identity, valid for that location only */
     const ngx_http_sandbox_loc_conf_t *verified; /* NULL: not looked at */
@@ -411,8 +432,18 @@ struct ngx_http_sandbox_ctx_s {
     ngx_str_t                      command_id;
     ngx_str_t                      cwd;
     unsigned                       base64:1;
+    unsigned                       background:1;
+    unsigned                       cancel:1;     /* when the client is gone */
+    unsigned                       ended:1;      /* the last event is told */
+    unsigned                       input_begun:1;
+    unsigned                       input_refused:1;
 
     ngx_http_sandbox_wire_t        wire;
+    ngx_http_sandbox_stream_t     *stream;       /* NULL: one answer */
+    ngx_http_sandbox_history_t    *history;
+    off_t                          input;        /* bytes of stdin sent on */
+    ngx_chain_t                   *input_free;
+    ngx_chain_t                   *input_busy;
 
     /* what goes to the client */
     ngx_http_sandbox_problem_t     problem;
@@ -645,12 +676,42 @@ ngx_int_t ngx_http_sandbox_upstream_init_peer(ngx_http_request_t *r,
 
 /*
  * Takes all bytes of b: NGX_AGAIN wants more, NGX_OK is the last frame,
- * NGX_DECLINED broke the protocol (logged), NGX_ERROR has no memory.
+ * NGX_DECLINED broke the protocol (logged), NGX_ERROR has no memory.  For a
+ * stream NGX_OK is any frame that came to its end, and b may have more.
  */
 ngx_int_t ngx_http_sandbox_frames(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_buf_t *b);
 
 void ngx_http_sandbox_frames_reset(ngx_http_sandbox_ctx_t *ctx);
+
+/* Fields of a HEAD, a RESULT or a receipt; NULL, or what is wrong. */
+const char *ngx_http_sandbox_result_read(ngx_http_sandbox_result_t *result,
+    u_char *p, size_t n);
+
+
+/* ngx_http_sandbox_stream.c */
+
+/* What the client accepts; makes ctx->stream for events.  NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_stream_init(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* Takes the request over from nginx's loop; the header is about to be sent. */
+void ngx_http_sandbox_stream_start(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* "text/event-stream" or the other one */
+void ngx_http_sandbox_stream_type(ngx_http_sandbox_ctx_t *ctx,
+    ngx_str_t *type);
+
+/* Room for so many bytes of output, which go where ->piece is. */
+u_char *ngx_http_sandbox_stream_piece(ngx_http_request_t *r,
+    ngx_http_sandbox_stream_t *stream, size_t size);
+
+
+/* ngx_http_sandbox_accept.c */
+
+/* NGX_HTTP_SANDBOX_JSON, or a kind of events that is liked better. */
+ngx_uint_t ngx_http_sandbox_accept(ngx_http_request_t *r);
 
 
 /* ngx_http_sandbox_command.c */
@@ -694,6 +755,49 @@ ngx_int_t ngx_http_sandbox_reset_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
 
+/* ngx_http_sandbox_attach.c: commands by their id */
+
+ngx_int_t ngx_http_sandbox_attach_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_cancel_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* ?encoding= into ctx->base64; NGX_DECLINED with the refusal. */
+ngx_int_t ngx_http_sandbox_encoding(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* ctx->wire.head for a writer of at most `size` bytes; NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_head_begin(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, sandbox_writer_t *w, size_t size);
+
+/* Discards the body and starts ctx->wire; for a content handler. */
+ngx_int_t ngx_http_sandbox_start(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* A number of decimal digits, at most max; NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_decimal(ngx_str_t *text, uint64_t max,
+    uint64_t *value);
+
+
+/* ngx_http_sandbox_stdin.c */
+
+ngx_int_t ngx_http_sandbox_stdin_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* The body's length, for the preamble. */
+uint64_t ngx_http_sandbox_stdin_body(ngx_http_request_t *r);
+
+/* Its bytes after `last`: those that are here, the others as they come. */
+ngx_int_t ngx_http_sandbox_stdin_send(ngx_http_request_t *r,
+    ngx_chain_t *last);
+
+
+/* ngx_http_sandbox_history.c */
+
+ngx_int_t ngx_http_sandbox_history_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+
 /* ngx_http_sandbox_limits.c */
 
 ngx_int_t ngx_http_sandbox_health_handler(ngx_http_request_t *r,
@@ -716,9 +820,13 @@ const char *ngx_http_sandbox_status_name(ngx_uint_t status);
 size_t ngx_http_sandbox_escape(u_char *dst, const u_char *src, size_t size,
     ngx_uint_t *stripped);
 
-/* The result of a command into ctx->answer. */
-ngx_int_t ngx_http_sandbox_render_command(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
+/*
+ * What was captured, as text or base64, with a mark where bytes were left out;
+ * *stripped is set when text could not have all of it.
+ */
+ngx_int_t ngx_http_sandbox_render_output(ngx_http_request_t *r,
+    ngx_http_sandbox_capture_t *c, ngx_uint_t base64, ngx_str_t *text,
+    ngx_uint_t *stripped);
 
 /* ctx->problem into ctx->answer. */
 ngx_int_t ngx_http_sandbox_render_problem(ngx_http_request_t *r,
@@ -727,6 +835,32 @@ ngx_int_t ngx_http_sandbox_render_problem(ngx_http_request_t *r,
 /* Makes b the answer. */
 ngx_int_t ngx_http_sandbox_render_buffer(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t status, ngx_buf_t *b);
+
+
+/* ngx_http_sandbox_receipt.c */
+
+/* The result of a command, or its state, into ctx->answer. */
+ngx_int_t ngx_http_sandbox_render_command(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* Members of a result, without its output and the braces, and their room. */
+u_char *ngx_http_sandbox_render_receipt(u_char *p,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_result_t *result);
+size_t ngx_http_sandbox_receipt_size(ngx_http_sandbox_ctx_t *ctx,
+    ngx_http_sandbox_result_t *result);
+
+/* ,"acceptedAt":... and so on */
+u_char *ngx_http_sandbox_receipt_times(u_char *p,
+    ngx_http_sandbox_result_t *result);
+
+/* "name":"id" and ,"name":value; null where there is none */
+u_char *ngx_http_sandbox_render_id(u_char *p, const char *name,
+    ngx_str_t *id);
+u_char *ngx_http_sandbox_render_number(u_char *p, const char *name,
+    ngx_uint_t seen, uint64_t value);
+
+/* Milliseconds since 1970 as RFC 3339 with quotes, or null. */
+u_char *ngx_http_sandbox_time(u_char *p, uint64_t ms);
 
 
 /* ngx_http_sandbox_reply.c */

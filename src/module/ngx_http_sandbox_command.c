@@ -40,7 +40,6 @@ static void ngx_http_sandbox_body_resume(ngx_http_request_t *r);
 #endif
 static void ngx_http_sandbox_body_run(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
-static ngx_int_t ngx_http_sandbox_wants_stream(ngx_http_request_t *r);
 
 
 ngx_int_t
@@ -49,7 +48,6 @@ ngx_http_sandbox_command_handler(ngx_http_request_t *r,
 {
     size_t                        max;
     ngx_int_t                     rc;
-    ngx_str_t                     value;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
@@ -64,24 +62,12 @@ ngx_http_sandbox_command_handler(ngx_http_request_t *r,
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
-    if (ngx_http_sandbox_wants_stream(r)) {
-        ngx_http_sandbox_refuse(ctx, 422, "not_available",
-                                "Streaming is not available in this release: "
-                                "accept \"application/json\".");
+    if (ngx_http_sandbox_encoding(r, ctx) != NGX_OK) {
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
-    if (ngx_http_sandbox_argument(r, "encoding", &value) == NGX_OK) {
-
-        if (value.len == 6 && ngx_strncmp(value.data, "base64", 6) == 0) {
-            ctx->base64 = 1;
-
-        } else if (value.len != 4 || ngx_strncmp(value.data, "text", 4) != 0) {
-            ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST,
-                                    "bad_request", "\"encoding\" must be "
-                                    "\"text\" or \"base64\".");
-            return ngx_http_sandbox_send_problem(r, ctx);
-        }
+    if (ngx_http_sandbox_stream_init(r, ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     if (r->headers_in.content_length_n > (off_t) max) {
@@ -168,81 +154,6 @@ ngx_http_sandbox_content_type(ngx_http_request_t *r)
     }
 
     return NGX_DECLINED;
-}
-
-
-/* 1: the client takes events, and nothing that one answer could be */
-
-static ngx_int_t
-ngx_http_sandbox_wants_stream(ngx_http_request_t *r)
-{
-    u_char           *p, *last, *next;
-    size_t            i;
-    ngx_uint_t        n, stream;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
-
-    static ngx_str_t  types[] = {
-        ngx_string("text/event-stream"),
-        ngx_string("application/x-ndjson")
-    };
-
-    n = 0;
-    stream = 0;
-
-    part = &r->headers_in.headers.part;
-    h = part->elts;
-
-    for (i = 0; /* void */; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len != 6
-            || ngx_strncasecmp(h[i].key.data, (u_char *) "Accept", 6) != 0)
-        {
-            continue;
-        }
-
-        p = h[i].value.data;
-        last = p + h[i].value.len;
-
-        while (p < last) {
-
-            next = ngx_strlchr(p, last, ',');
-            if (next == NULL) {
-                next = last;
-            }
-
-            while (p < next && (*p == ' ' || *p == '\t')) {
-                p++;
-            }
-
-            if (p < next) {
-                n++;
-
-                if (((size_t) (next - p) >= types[0].len
-                     && ngx_strncasecmp(p, types[0].data, types[0].len) == 0)
-                    || ((size_t) (next - p) >= types[1].len
-                        && ngx_strncasecmp(p, types[1].data, types[1].len)
-                           == 0))
-                {
-                    stream++;
-                }
-            }
-
-            p = next + 1;
-        }
-    }
-
-    return n && stream == n;
 }
 
 

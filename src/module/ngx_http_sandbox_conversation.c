@@ -15,7 +15,6 @@ static ngx_int_t ngx_http_sandbox_render_delete(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_render_reset(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
-static u_char *ngx_http_sandbox_time(u_char *p, uint64_t ms);
 static void ngx_http_sandbox_field(ngx_http_sandbox_ctx_t *ctx, ngx_buf_t *b,
     const char *name, ngx_uint_t tag, uint64_t divisor);
 
@@ -52,32 +51,10 @@ ngx_http_sandbox_conversation(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t operation,
     ngx_int_t (*render)(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx))
 {
-    ngx_int_t                     rc;
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
-    rc = ngx_http_discard_request_body(r);
-
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
     ctx->wire.operation = operation;
     ctx->wire.render = render;
 
-    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    r->main->count++;
-
-    if (slcf->backend->start(r, ctx) != NGX_OK) {
-        r->main->count--;
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return NGX_DONE;
+    return ngx_http_sandbox_start(r, ctx);
 }
 
 
@@ -176,28 +153,6 @@ ngx_http_sandbox_render_reset(ngx_http_request_t *r,
                           &result->sandbox_id);
 
     return ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b);
-}
-
-
-/* RFC 3339, in UTC; 0 is never */
-
-static u_char *
-ngx_http_sandbox_time(u_char *p, uint64_t ms)
-{
-    ngx_tm_t  tm;
-
-    /* until the year 9999: four digits are all there is */
-
-    if (ms == 0 || ms / 1000 > 253402300799) {
-        return ngx_cpymem(p, "null", 4);
-    }
-
-    ngx_gmtime((time_t) (ms / 1000), &tm);
-
-    return ngx_sprintf(p, "\"%4d-%02d-%02dT%02d:%02d:%02d.%03dZ\"",
-                       tm.ngx_tm_year, tm.ngx_tm_mon, tm.ngx_tm_mday,
-                       tm.ngx_tm_hour, tm.ngx_tm_min, tm.ngx_tm_sec,
-                       (int) (ms % 1000));
 }
 
 

@@ -13,21 +13,24 @@
 #define NGX_HTTP_SANDBOX_PING_BURST   1000
 #define NGX_HTTP_SANDBOX_PING_PERIOD  1000       /* ms for one more */
 
+/* what a double holds exactly: readers of JSON have no more */
+
+#define NGX_HTTP_SANDBOX_INTEGER      (((uint64_t) 1 << 53) - 1)
+
 
 static ngx_int_t ngx_http_sandbox_frame_begin(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
-static const char *ngx_http_sandbox_frame_order(ngx_http_sandbox_wire_t *wire);
+static const char *ngx_http_sandbox_frame_order(ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_frame_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n);
 static const char *ngx_http_sandbox_frame_sequence(
-    ngx_http_sandbox_wire_t *wire);
+    ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_frame_end(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_capture(ngx_http_request_t *r,
     ngx_http_sandbox_capture_t *c, u_char *p, size_t n, size_t max);
 static const char *ngx_http_sandbox_frame_complete(
-    ngx_http_sandbox_wire_t *wire);
-static const char *ngx_http_sandbox_frame_fields(ngx_http_sandbox_ctx_t *ctx);
+    ngx_http_sandbox_ctx_t *ctx);
 static const char *ngx_http_sandbox_frame_number(
     ngx_http_sandbox_result_t *result, sandbox_field_t *field);
 static const char *ngx_http_sandbox_frame_text(
@@ -93,6 +96,10 @@ ngx_http_sandbox_frames(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
             if (rc != NGX_OK) {
                 return rc;
             }
+
+            if (ctx->stream) {
+                return NGX_OK;
+            }
         }
     }
 
@@ -111,7 +118,7 @@ ngx_http_sandbox_frames_reset(ngx_http_sandbox_ctx_t *ctx)
     wire->left = 0;
     wire->number_len = 0;
     wire->payload_len = 0;
-    wire->seq = 0;
+    wire->seq = wire->after;
     wire->pings = 0;
     wire->started = ngx_current_msec;
 
@@ -141,7 +148,7 @@ ngx_http_sandbox_frame_begin(ngx_http_request_t *r,
                                                   "or size");
     }
 
-    what = ngx_http_sandbox_frame_order(wire);
+    what = ngx_http_sandbox_frame_order(ctx);
     if (what) {
         return ngx_http_sandbox_frame_bad(r, ctx, what);
     }
@@ -162,6 +169,21 @@ ngx_http_sandbox_frame_begin(ngx_http_request_t *r,
         if (wire->payload == NULL) {
             return NGX_ERROR;
         }
+
+        break;
+
+    case SANDBOX_FRAME_STDOUT:
+    case SANDBOX_FRAME_STDERR:
+
+        /* an event is text or not as a whole, so it is collected */
+
+        if (ctx->stream) {
+            wire->payload = ngx_http_sandbox_stream_piece(r, ctx->stream,
+                                                  wire->frame.length - 8);
+            if (wire->payload == NULL) {
+                return NGX_ERROR;
+            }
+        }
     }
 
     return NGX_OK;
@@ -169,8 +191,12 @@ ngx_http_sandbox_frame_begin(ngx_http_request_t *r,
 
 
 static const char *
-ngx_http_sandbox_frame_order(ngx_http_sandbox_wire_t *wire)
+ngx_http_sandbox_frame_order(ngx_http_sandbox_ctx_t *ctx)
 {
+    ngx_http_sandbox_wire_t  *wire;
+
+    wire = &ctx->wire;
+
     switch (wire->frame.type) {
 
     case SANDBOX_FRAME_PING:
@@ -192,14 +218,33 @@ ngx_http_sandbox_frame_order(ngx_http_sandbox_wire_t *wire)
     case SANDBOX_FRAME_ERROR:
         return wire->head_seen ? "an ERROR frame after HEAD" : NULL;
 
+    case SANDBOX_FRAME_CANCEL:
+        return "a CANCEL frame, which is for agents";
+
     case SANDBOX_FRAME_DATA:
-        return "a DATA frame that nobody asked for";
+
+        if (wire->data == NULL) {
+            return "a DATA frame that nobody asked for";
+        }
+
+        return wire->head_seen ? NULL : "a frame before HEAD";
+
+    case SANDBOX_FRAME_STARTED:
+
+        if (ctx->stream == NULL) {
+            return "a STARTED frame that nobody asked for";
+        }
+
+        return wire->head_seen ? NULL : "a frame before HEAD";
 
     case SANDBOX_FRAME_STDOUT:
     case SANDBOX_FRAME_STDERR:
     case SANDBOX_FRAME_GAP:
 
-        if (wire->operation != SANDBOX_OPERATION_COMMAND) {
+        if (wire->operation != SANDBOX_OPERATION_COMMAND
+            && wire->operation != SANDBOX_OPERATION_ATTACH
+            && wire->operation != SANDBOX_OPERATION_CANCEL)
+        {
             return "output, but there is no command";
         }
 
@@ -223,18 +268,34 @@ ngx_http_sandbox_frame_data(ngx_http_request_t *r,
 
     wire = &ctx->wire;
 
-    if (wire->frame.type == SANDBOX_FRAME_HEAD
-        || wire->frame.type == SANDBOX_FRAME_RESULT
-        || wire->frame.type == SANDBOX_FRAME_ERROR)
-    {
+    switch (wire->frame.type) {
+
+    case SANDBOX_FRAME_HEAD:
+    case SANDBOX_FRAME_RESULT:
+    case SANDBOX_FRAME_ERROR:
+
         ngx_memcpy(wire->payload + wire->payload_len, p, n);
         wire->payload_len += n;
+
         return NGX_OK;
+
+    case SANDBOX_FRAME_DATA:
+
+        what = wire->data(r, ctx, p, n);
+
+        return what ? ngx_http_sandbox_frame_bad(r, ctx, what) : NGX_OK;
+
+    case SANDBOX_FRAME_GAP:
+        size = 17;
+        break;
+
+    case SANDBOX_FRAME_STARTED:
+        size = 16;
+        break;
+
+    default: /* output begins with a number */
+        size = 8;
     }
-
-    /* a GAP is all numbers, output begins with one */
-
-    size = (wire->frame.type == SANDBOX_FRAME_GAP) ? 17 : 8;
 
     if (wire->number_len < size) {
         m = ngx_min(n, size - wire->number_len);
@@ -243,7 +304,7 @@ ngx_http_sandbox_frame_data(ngx_http_request_t *r,
         wire->number_len += m;
 
         if (wire->number_len == size) {
-            what = ngx_http_sandbox_frame_sequence(wire);
+            what = ngx_http_sandbox_frame_sequence(ctx);
             if (what) {
                 return ngx_http_sandbox_frame_bad(r, ctx, what);
             }
@@ -258,6 +319,12 @@ ngx_http_sandbox_frame_data(ngx_http_request_t *r,
     if (n == 0 || (wire->frame.type != SANDBOX_FRAME_STDOUT
                    && wire->frame.type != SANDBOX_FRAME_STDERR))
     {
+        return NGX_OK;
+    }
+
+    if (ctx->stream) {
+        ngx_memcpy(wire->payload + wire->payload_len, p, n);
+        wire->payload_len += n;
         return NGX_OK;
     }
 
@@ -279,16 +346,22 @@ ngx_http_sandbox_frame_data(ngx_http_request_t *r,
 }
 
 
+/* captured output is numbered anew; of events some may be gone, see GAP */
+
 static const char *
-ngx_http_sandbox_frame_sequence(ngx_http_sandbox_wire_t *wire)
+ngx_http_sandbox_frame_sequence(ngx_http_sandbox_ctx_t *ctx)
 {
     uint64_t                     seq;
     ngx_uint_t                   i;
+    ngx_http_sandbox_wire_t     *wire;
     ngx_http_sandbox_capture_t  *c;
 
+    wire = &ctx->wire;
     seq = sandbox_get64(wire->number);
 
-    if (seq != wire->seq + 1) {
+    if (ctx->stream ? (seq <= wire->seq || seq > NGX_HTTP_SANDBOX_INTEGER)
+                    : seq != wire->seq + 1)
+    {
         return "a sequence number out of order";
     }
 
@@ -304,6 +377,16 @@ ngx_http_sandbox_frame_sequence(ngx_http_sandbox_wire_t *wire)
         return "a GAP in an unknown stream";
     }
 
+    if (sandbox_get64(wire->number + 9) == 0
+        || sandbox_get64(wire->number + 9) > NGX_HTTP_SANDBOX_INTEGER)
+    {
+        return "a GAP of no bytes";
+    }
+
+    if (ctx->stream) {
+        return NULL;
+    }
+
     c = &wire->stream[i - SANDBOX_FRAME_STDOUT];
 
     if (c->gap) {
@@ -313,7 +396,7 @@ ngx_http_sandbox_frame_sequence(ngx_http_sandbox_wire_t *wire)
     c->gap = sandbox_get64(wire->number + 9);
     c->head = c->len;
 
-    return c->gap ? NULL : "a GAP of no bytes";
+    return NULL;
 }
 
 
@@ -369,15 +452,17 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     switch (wire->frame.type) {
 
     case SANDBOX_FRAME_HEAD:
-        what = ngx_http_sandbox_frame_fields(ctx);
+        what = ngx_http_sandbox_result_read(&wire->result, wire->payload,
+                                            wire->payload_len);
         wire->head_seen = 1;
         break;
 
     case SANDBOX_FRAME_RESULT:
-        what = ngx_http_sandbox_frame_fields(ctx);
+        what = ngx_http_sandbox_result_read(&wire->result, wire->payload,
+                                            wire->payload_len);
 
         if (what == NULL) {
-            what = ngx_http_sandbox_frame_complete(wire);
+            what = ngx_http_sandbox_frame_complete(ctx);
         }
 
         wire->done = (what == NULL);
@@ -400,17 +485,43 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 /* what there is no answer without */
 
 static const char *
-ngx_http_sandbox_frame_complete(ngx_http_sandbox_wire_t *wire)
+ngx_http_sandbox_frame_complete(ngx_http_sandbox_ctx_t *ctx)
 {
+    ngx_http_sandbox_wire_t    *wire;
     ngx_http_sandbox_result_t  *result;
 
+    wire = &ctx->wire;
     result = &wire->result;
 
     switch (wire->operation) {
 
     case SANDBOX_OPERATION_COMMAND:
+    case SANDBOX_OPERATION_ATTACH:
+
+        /* an event, or a command that should have ended */
+
+        if (ctx->stream || (wire->operation == SANDBOX_OPERATION_COMMAND
+                            && !ctx->background))
+        {
+            return result->seen[SANDBOX_TAG_OUTCOME]
+                   ? NULL : "a RESULT without an outcome";
+        }
+
+        return result->seen[SANDBOX_TAG_OUTCOME]
+               || result->seen[SANDBOX_TAG_COMMAND_STATE]
+               ? NULL : "a RESULT without an outcome or a state";
+
+    case SANDBOX_OPERATION_CANCEL:
         return result->seen[SANDBOX_TAG_OUTCOME]
                ? NULL : "a RESULT without an outcome";
+
+    case SANDBOX_OPERATION_STDIN:
+        return result->seen[SANDBOX_TAG_BYTES]
+               ? NULL : "a RESULT without a number of bytes";
+
+    case SANDBOX_OPERATION_HISTORY:
+        return result->seen[SANDBOX_TAG_NEXT]
+               ? NULL : "a RESULT without the next page";
 
     case SANDBOX_OPERATION_RESET:
         if (result->sandbox_id.len == 0) {
@@ -426,20 +537,18 @@ ngx_http_sandbox_frame_complete(ngx_http_sandbox_wire_t *wire)
 }
 
 
-/* of HEAD or RESULT; unknown tags are for later versions */
+/* unknown tags are for later versions */
 
-static const char *
-ngx_http_sandbox_frame_fields(ngx_http_sandbox_ctx_t *ctx)
+const char *
+ngx_http_sandbox_result_read(ngx_http_sandbox_result_t *result, u_char *p,
+    size_t n)
 {
-    int                         rc;
-    const char                 *what;
-    sandbox_field_t             field;
-    sandbox_fields_t            fields;
-    ngx_http_sandbox_result_t  *result;
+    int               rc;
+    const char       *what;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
 
-    result = &ctx->wire.result;
-
-    sandbox_fields_init(&fields, ctx->wire.payload, ctx->wire.payload_len);
+    sandbox_fields_init(&fields, p, n);
 
     for ( ;; ) {
         rc = sandbox_fields_next(&fields, &field);
@@ -458,6 +567,7 @@ ngx_http_sandbox_frame_fields(ngx_http_sandbox_ctx_t *ctx)
         case SANDBOX_TAG_COMMAND_ID:
         case SANDBOX_TAG_SIGNAL:
         case SANDBOX_TAG_CWD:
+        case SANDBOX_TAG_COMMAND:
             what = ngx_http_sandbox_frame_text(result, &field);
             break;
 
@@ -498,8 +608,14 @@ ngx_http_sandbox_frame_number(ngx_http_sandbox_result_t *result,
         max = SANDBOX_STATE_LAST - 1;
         break;
 
+    case SANDBOX_TAG_COMMAND_STATE:
+        max = SANDBOX_COMMAND_LAST - 1;
+        break;
+
     case SANDBOX_TAG_TRUNCATED:
     case SANDBOX_TAG_CREATED:
+    case SANDBOX_TAG_OUTPUT_EXPIRED:
+    case SANDBOX_TAG_DETACHED:
         max = 1;
         break;
 
@@ -521,9 +637,14 @@ ngx_http_sandbox_frame_number(ngx_http_sandbox_result_t *result,
     case SANDBOX_TAG_DISK_BYTES:
     case SANDBOX_TAG_MEMORY_BYTES:
     case SANDBOX_TAG_CPU_TOTAL_US:
-
-        /* what a double holds exactly: readers of JSON have no more */
-        max = ((uint64_t) 1 << 53) - 1;
+    case SANDBOX_TAG_SEQ:
+    case SANDBOX_TAG_BYTES:
+    case SANDBOX_TAG_ORDINAL:
+    case SANDBOX_TAG_NEXT:
+    case SANDBOX_TAG_ACCEPTED_MS:
+    case SANDBOX_TAG_STARTED_MS:
+    case SANDBOX_TAG_ENDED_MS:
+        max = NGX_HTTP_SANDBOX_INTEGER;
         break;
 
     default:
@@ -566,6 +687,16 @@ ngx_http_sandbox_frame_text(ngx_http_sandbox_result_t *result,
         text = &result->signal;
         max = 16;
         break;
+
+    case SANDBOX_TAG_COMMAND:
+        if (field->length > SANDBOX_WIRE_MAX_EXCERPT) {
+            return "an excerpt of a command that is too long";
+        }
+
+        result->command.data = (u_char *) field->data;
+        result->command.len = field->length;
+
+        return NULL;
 
     default: /* SANDBOX_TAG_CWD */
         if (field->length > SANDBOX_WIRE_MAX_CWD) {

@@ -13,6 +13,7 @@ static ngx_int_t ngx_http_sandbox_head_base64(ngx_http_sandbox_request_t *req,
     const u_char *src, size_t len);
 static ngx_int_t ngx_http_sandbox_head_fields(ngx_http_sandbox_request_t *req,
     const char **names, size_t n, size_t size);
+static ngx_uint_t ngx_http_sandbox_head_open(ngx_http_sandbox_request_t *req);
 static ngx_int_t ngx_http_sandbox_head_digest(ngx_http_sandbox_request_t *req,
     const char **names, size_t n, u_char *digest);
 static int ngx_libc_cdecl ngx_http_sandbox_head_compare(const void *one,
@@ -120,6 +121,7 @@ ngx_http_sandbox_head_base64(ngx_http_sandbox_request_t *req, const u_char *src,
     /* not held, too, for as long as the command takes */
 
     req->input_base64 = NULL;
+    req->encoded = 1;
     (void) json_object_del(req->root, "stdinBase64");
 
     return NGX_OK;
@@ -139,7 +141,8 @@ ngx_http_sandbox_head_write(ngx_http_sandbox_request_t *req)
     slcf = ngx_http_get_module_loc_conf(req->r, ngx_http_sandbox_module);
     ctx = req->ctx;
 
-    wall = slcf->caps.wall_time;
+    wall = req->background ? slcf->caps.background_time
+                           : slcf->caps.wall_time;
 
     if (req->timeout
         && (uint64_t) json_integer_value(req->timeout) <= wall / 1000)
@@ -148,6 +151,7 @@ ngx_http_sandbox_head_write(ngx_http_sandbox_request_t *req)
     }
 
     ctx->wall_time = (ngx_msec_t) wall;
+    ctx->background = req->background;
 
     /* fixed fields take less than 512 bytes */
 
@@ -255,6 +259,18 @@ ngx_http_sandbox_head_fields(ngx_http_sandbox_request_t *req,
     sandbox_write_bytes(&w, SANDBOX_TAG_DIGEST, digest,
                         SANDBOX_WIRE_DIGEST_SIZE);
 
+    if (ctx->stream) {
+        sandbox_write_number(&w, SANDBOX_TAG_STREAM, 1);
+    }
+
+    if (req->background) {
+        sandbox_write_number(&w, SANDBOX_TAG_DETACH, 1);
+    }
+
+    if (ngx_http_sandbox_head_open(req)) {
+        sandbox_write_number(&w, SANDBOX_TAG_STDIN_OPEN, 1);
+    }
+
     if (w.failed) {
         return NGX_ERROR;
     }
@@ -262,6 +278,27 @@ ngx_http_sandbox_head_fields(ngx_http_sandbox_request_t *req,
     ctx->wire.head.len = w.pos - w.start;
 
     return NGX_OK;
+}
+
+
+/*
+ * Somebody may still type: as the request says; without a word of its own,
+ * when it brings no stdin and its command outlives the answer or can be named
+ * while it runs.
+ */
+
+static ngx_uint_t
+ngx_http_sandbox_head_open(ngx_http_sandbox_request_t *req)
+{
+    if (req->stdin_open) {
+        return json_is_true(req->stdin_open);
+    }
+
+    if (req->input || req->encoded) {
+        return 0;
+    }
+
+    return req->background || (req->ctx->stream && req->command_id);
 }
 
 
@@ -314,6 +351,14 @@ ngx_http_sandbox_head_digest(ngx_http_sandbox_request_t *req,
         rc = ngx_http_sandbox_digest_bytes(names[i], ngx_strlen(names[i]))
              && ngx_http_sandbox_digest_bytes(json_string_value(value),
                                               json_string_length(value));
+    }
+
+    /* only where it is said: ids of an earlier release stay comparable */
+
+    if (req->background || req->stdin_open) {
+        rc = rc && ngx_http_sandbox_digest_number(req->background)
+             && ngx_http_sandbox_digest_number(req->stdin_open == NULL ? 2
+                                       : json_is_true(req->stdin_open));
     }
 
     rc = rc && EVP_DigestFinal_ex(md, digest, NULL);

@@ -149,11 +149,11 @@ ngx_http_sandbox_limits_caps(u_char *p,
     caps = &slcf->caps;
 
     p = ngx_sprintf(p, ",\"timeoutSeconds\":%M,\"cpuSeconds\":%M"
-                    ",\"memoryBytes\":%O"
+                    ",\"backgroundSeconds\":%M,\"memoryBytes\":%O"
                     ",\"diskBytes\":%O,\"processes\":%i,\"openFiles\":%i",
                     caps->wall_time / 1000, caps->cpu_time / 1000,
-                    caps->memory, caps->disk, caps->processes,
-                    caps->open_files);
+                    caps->background_time / 1000, caps->memory, caps->disk,
+                    caps->processes, caps->open_files);
 
     return ngx_sprintf(p, ",\"outputBytes\":%O,\"outputTotalBytes\":%O"
                        ",\"fileBytes\":%O,\"commandBytes\":%O"

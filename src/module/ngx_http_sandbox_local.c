@@ -20,8 +20,7 @@ static void ngx_http_sandbox_local_health(
 /* later releases bring these, one by one */
 
 static const char *const  ngx_http_sandbox_local_unsupported[] = {
-    "streaming", "background", "cancel", "history", "commandStdin", "fs",
-    "attachments", "files", "skills", "mcp", NULL
+    "fs", "attachments", "files", "skills", "mcp", NULL
 };
 
 

@@ -76,6 +76,11 @@ static ngx_http_sandbox_bounds_t  ngx_http_sandbox_wall_time_bounds = {
     "a time from 1s to 1d, such as \"120s\""
 };
 
+static ngx_http_sandbox_bounds_t  ngx_http_sandbox_background_bounds = {
+    1000, SANDBOX_WIRE_MAX_TIME,
+    "a time from 1s to 1d, such as \"10m\""
+};
+
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_timeout_bounds = {
     1, 600 * 1000,
     "a time from 1ms to 10m, such as \"5s\""
@@ -253,6 +258,13 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_sandbox_loc_conf_t, caps.wall_time),
       &ngx_http_sandbox_wall_time_bounds },
+
+    { ngx_string("sandbox_background_time"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_time,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_sandbox_loc_conf_t, caps.background_time),
+      &ngx_http_sandbox_background_bounds },
 
     { ngx_string("sandbox_memory"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
@@ -557,6 +569,7 @@ ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
     conf->caps.disk = NGX_CONF_UNSET;
     conf->caps.cpu_time = NGX_CONF_UNSET_MSEC;
     conf->caps.wall_time = NGX_CONF_UNSET_MSEC;
+    conf->caps.background_time = NGX_CONF_UNSET_MSEC;
     conf->caps.processes = NGX_CONF_UNSET;
     conf->caps.open_files = NGX_CONF_UNSET;
     conf->caps.pending = NGX_CONF_UNSET;
@@ -585,7 +598,7 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_conf_merge_msec_value(conf->connect_timeout, prev->connect_timeout,
                               5000);
-    ngx_conf_merge_msec_value(conf->send_timeout, prev->send_timeout, 60000);
+    ngx_conf_merge_msec_value(conf->send_timeout, prev->send_timeout, 300000);
     ngx_http_sandbox_policy_merge(conf, prev);
 
     if (conf->backend == NULL) {
@@ -657,6 +670,12 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     clcf->client_max_body_size = 0;
     clcf->error_pages = NULL;
 
+    /* what is read of a client at once may go on as one chunk of the wire */
+
+    if (clcf->client_body_buffer_size > SANDBOX_WIRE_MAX_CHUNK) {
+        clcf->client_body_buffer_size = SANDBOX_WIRE_MAX_CHUNK;
+    }
+
     return NGX_CONF_OK;
 }
 
@@ -678,6 +697,8 @@ ngx_http_sandbox_merge_caps(ngx_http_sandbox_caps_t *conf,
                              256 * 1024);
     ngx_conf_merge_msec_value(conf->cpu_time, prev->cpu_time, 30000);
     ngx_conf_merge_msec_value(conf->wall_time, prev->wall_time, 120000);
+    ngx_conf_merge_msec_value(conf->background_time, prev->background_time,
+                              600000);
     ngx_conf_merge_value(conf->processes, prev->processes, 256);
     ngx_conf_merge_value(conf->open_files, prev->open_files, 1024);
     ngx_conf_merge_value(conf->pending, prev->pending, 10);

@@ -7,6 +7,8 @@
 #include "ngx_http_sandbox.h"
 
 
+static ngx_int_t ngx_http_sandbox_command_headers(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_header(ngx_http_request_t *r,
     const char *key, ngx_str_t *value);
 static ngx_int_t ngx_http_sandbox_header_filter(ngx_http_request_t *r);
@@ -161,7 +163,10 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
         r->headers_out.content_length = NULL;
     }
 
-    if (ctx->answer == NULL) {
+    if (ctx->stream) {
+        ngx_http_sandbox_stream_type(ctx, &r->headers_out.content_type);
+
+    } else if (ctx->answer == NULL) {
         ngx_str_null(&r->headers_out.content_type);
         r->headers_out.content_type_len = 0;
 
@@ -184,7 +189,7 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
     }
 
     if (problem->status == 0) {
-        return NGX_OK;
+        return ngx_http_sandbox_command_headers(r, ctx);
     }
 
     if (problem->challenge.len) {
@@ -233,6 +238,66 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * Where a command is to be found that has not ended with its answer; and that
+ * proxies must not collect its events.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_command_headers(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    u_char                       *p;
+    ngx_str_t                     value, *id;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    ngx_str_t  no = ngx_string("no");
+
+    if (ctx->stream == NULL && ctx->answer_status != NGX_HTTP_ACCEPTED) {
+        return NGX_OK;
+    }
+
+    if (ctx->stream
+        && ngx_http_sandbox_header(r, "X-Accel-Buffering", &no) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+    id = &ctx->wire.result.command_id;
+
+    if (id->len == 0) {
+        return NGX_OK;
+    }
+
+    /* ids are of letters that need no escape in a path */
+
+    value.len = slcf->prefix.len
+                + 2 * ngx_escape_uri(NULL, slcf->prefix.data,
+                                     slcf->prefix.len, NGX_ESCAPE_URI)
+                + sizeof("/v1/conversations/") - 1 + ctx->conversation.len
+                + sizeof("/commands/") - 1 + id->len;
+
+    value.data = ngx_pnalloc(r->pool, value.len);
+    if (value.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = (u_char *) ngx_escape_uri(value.data, slcf->prefix.data,
+                                  slcf->prefix.len, NGX_ESCAPE_URI);
+
+    if (p[-1] != '/') {
+        *p++ = '/';
+    }
+
+    p = ngx_sprintf(p, "v1/conversations/%V/commands/%V", &ctx->conversation,
+                    id);
+    value.len = p - value.data;
+
+    return ngx_http_sandbox_header(r, "Content-Location", &value);
 }
 
 

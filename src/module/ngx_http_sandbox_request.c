@@ -55,6 +55,8 @@ static ngx_int_t ngx_http_sandbox_field_command_id(
     ngx_http_sandbox_request_t *req, json_t *value);
 static ngx_int_t ngx_http_sandbox_field_disconnect(
     ngx_http_sandbox_request_t *req, json_t *value);
+static ngx_int_t ngx_http_sandbox_field_stdin_open(
+    ngx_http_sandbox_request_t *req, json_t *value);
 
 
 static const ngx_http_sandbox_request_field_t
@@ -70,6 +72,7 @@ static const ngx_http_sandbox_request_field_t
     { "fresh", ngx_http_sandbox_field_fresh },
     { "commandId", ngx_http_sandbox_field_command_id },
     { "onDisconnect", ngx_http_sandbox_field_disconnect },
+    { "stdinOpen", ngx_http_sandbox_field_stdin_open },
     { NULL, NULL }
 };
 
@@ -576,12 +579,7 @@ ngx_http_sandbox_field_background(ngx_http_sandbox_request_t *req,
                                     "background");
     }
 
-    if (json_is_true(value)) {
-        ngx_http_sandbox_refuse(req->ctx, 422, "not_available",
-                                "\"background\":true is not available in "
-                                "this release.");
-        return NGX_DECLINED;
-    }
+    req->background = json_is_true(value);
 
     return NGX_OK;
 }
@@ -633,14 +631,27 @@ ngx_http_sandbox_field_disconnect(ngx_http_sandbox_request_t *req,
     }
 
     if (ngx_strcmp(word, "cancel") == 0) {
-        ngx_http_sandbox_refuse(req->ctx, 422, "not_available",
-                                "\"onDisconnect\":\"cancel\" is not available "
-                                "in this release.");
-        return NGX_DECLINED;
+        req->ctx->cancel = 1;
+        return NGX_OK;
     }
 
     return ngx_http_sandbox_bad(req, "\"%s\" must be \"continue\" or "
                                 "\"cancel\".", "onDisconnect");
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_field_stdin_open(ngx_http_sandbox_request_t *req,
+    json_t *value)
+{
+    if (!json_is_boolean(value)) {
+        return ngx_http_sandbox_bad(req, "\"%s\" must be true or false.",
+                                    "stdinOpen");
+    }
+
+    req->stdin_open = value;
+
+    return NGX_OK;
 }
 
 

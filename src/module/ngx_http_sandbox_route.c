@@ -11,7 +11,7 @@ static ngx_int_t ngx_http_sandbox_route_raw(ngx_http_request_t *r);
 static ngx_int_t ngx_http_sandbox_route_path(ngx_http_request_t *r,
     ngx_str_t *path);
 static ngx_uint_t ngx_http_sandbox_route_match(const ngx_str_t *pattern,
-    const ngx_str_t *path, ngx_str_t *conversation);
+    const ngx_str_t *path, ngx_str_t *parts);
 static ngx_uint_t ngx_http_sandbox_route_conversation(const ngx_str_t *id);
 
 
@@ -47,6 +47,26 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       ngx_string("command.run"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_command_handler },
 
+    { ngx_string("v1/conversations/*/commands"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("command.list"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_history_handler },
+
+    { ngx_string("v1/conversations/*/commands/*"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("command.get"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_attach_handler },
+
+    { ngx_string("v1/conversations/*/commands/*"),
+      NGX_HTTP_DELETE,
+      ngx_string("command.cancel"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_cancel_handler },
+
+    { ngx_string("v1/conversations/*/commands/*/stdin"),
+      NGX_HTTP_POST,
+      ngx_string("command.stdin"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_stdin_handler },
+
     { ngx_null_string, 0, ngx_null_string, 0, NULL }
 };
 
@@ -69,7 +89,7 @@ static const struct {
 void
 ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_str_t                        path, conversation;
+    ngx_str_t                        path, tried[2], parts[2];
     ngx_http_sandbox_problem_t      *refusal;
     ngx_http_sandbox_loc_conf_t     *slcf;
     const ngx_http_sandbox_route_t  *route, *found;
@@ -89,6 +109,8 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
     ctx->route = NULL;
     ngx_str_null(&ctx->conversation);
+    ngx_str_null(&ctx->name);
+    ngx_memzero(parts, sizeof(parts));
 
     refusal = &ctx->refusal;
     ngx_memzero(refusal, sizeof(ngx_http_sandbox_problem_t));
@@ -108,15 +130,12 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
         for (route = ngx_http_sandbox_routes; route->pattern.len; route++) {
 
-            ngx_str_null(&conversation);
-
-            if (!ngx_http_sandbox_route_match(&route->pattern, &path,
-                                              &conversation))
-            {
+            if (!ngx_http_sandbox_route_match(&route->pattern, &path, tried)) {
                 continue;
             }
 
             found = route;
+            ngx_memcpy(parts, tried, sizeof(parts));
 
             if (route->methods & r->method) {
                 break;
@@ -129,8 +148,7 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         return;
     }
 
-    if (conversation.data
-        && !ngx_http_sandbox_route_conversation(&conversation))
+    if (parts[0].data && !ngx_http_sandbox_route_conversation(&parts[0]))
     {
         refusal->status = NGX_HTTP_NOT_FOUND;
         ngx_str_set(&refusal->code, "not_found");
@@ -148,8 +166,19 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         return;
     }
 
+    if (parts[1].data
+        && !sandbox_command_id_valid(parts[1].data, parts[1].len))
+    {
+        refusal->status = NGX_HTTP_NOT_FOUND;
+        ngx_str_set(&refusal->code, "command_not_found");
+        ngx_str_set(&refusal->detail, "A command id has 1 to 64 characters of "
+                                      "A-Z a-z 0-9 . _ and -.");
+        return;
+    }
+
     ctx->route = found;
-    ctx->conversation = conversation;
+    ctx->conversation = parts[0];
+    ctx->name = parts[1];
 }
 
 
@@ -169,7 +198,7 @@ ngx_http_sandbox_route_allow(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_str_t *allow)
 {
     u_char                          *p;
-    ngx_str_t                        path, conversation;
+    ngx_str_t                        path, parts[2];
     ngx_uint_t                       i, methods;
     const ngx_http_sandbox_route_t  *route;
 
@@ -177,9 +206,7 @@ ngx_http_sandbox_route_allow(ngx_http_request_t *r,
 
     if (ngx_http_sandbox_route_path(r, &path) == NGX_OK) {
         for (route = ngx_http_sandbox_routes; route->pattern.len; route++) {
-            if (ngx_http_sandbox_route_match(&route->pattern, &path,
-                                             &conversation))
-            {
+            if (ngx_http_sandbox_route_match(&route->pattern, &path, parts)) {
                 methods |= route->methods;
             }
         }
@@ -310,11 +337,18 @@ ngx_http_sandbox_route_path(ngx_http_request_t *r, ngx_str_t *path)
 }
 
 
+/* what stands at the place of the first "*" and the second; none is empty */
+
 static ngx_uint_t
 ngx_http_sandbox_route_match(const ngx_str_t *pattern, const ngx_str_t *path,
-    ngx_str_t *conversation)
+    ngx_str_t *parts)
 {
-    u_char  *p, *last, *s, *end;
+    u_char     *p, *last, *s, *end;
+    ngx_str_t  *part;
+
+    part = parts;
+    ngx_str_null(&parts[0]);
+    ngx_str_null(&parts[1]);
 
     p = pattern->data;
     last = p + pattern->len;
@@ -324,18 +358,19 @@ ngx_http_sandbox_route_match(const ngx_str_t *pattern, const ngx_str_t *path,
     while (p < last) {
 
         if (*p == '*') {
-            conversation->data = s;
+            part->data = s;
 
             while (s < end && *s != '/') {
                 s++;
             }
 
-            conversation->len = s - conversation->data;
+            part->len = s - part->data;
 
-            if (conversation->len == 0) {
+            if (part->len == 0) {
                 return 0;
             }
 
+            part++;
             p++;
             continue;
         }

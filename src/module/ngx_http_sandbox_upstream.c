@@ -15,6 +15,8 @@ static ngx_int_t ngx_http_sandbox_filter(void *data, ssize_t bytes);
 static void ngx_http_sandbox_abort_request(ngx_http_request_t *r);
 static void ngx_http_sandbox_finalize_request(ngx_http_request_t *r,
     ngx_int_t rc);
+static void ngx_http_sandbox_cancel(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_int_t rc);
 static void ngx_http_sandbox_failed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_report(ngx_http_request_t *r,
@@ -91,7 +93,8 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     preamble.operation = (uint8_t) wire->operation;
     preamble.flags = (uint16_t) wire->flags;
     preamble.head = (uint32_t) wire->head.len;
-    preamble.body = wire->body.len;
+    preamble.body = (wire->operation == SANDBOX_OPERATION_STDIN)
+                    ? ngx_http_sandbox_stdin_body(r) : wire->body.len;
     preamble.memory = (uint32_t) (slcf->caps.memory >> 20);
     preamble.disk = (uint32_t) (slcf->caps.disk >> 20);
     preamble.processes = (uint32_t) slcf->caps.processes;
@@ -120,6 +123,11 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     cl->buf = b;
     cl->next = NULL;
     r->upstream->request_bufs = cl;
+
+    if (wire->operation == SANDBOX_OPERATION_STDIN) {
+        b->flush = 1;
+        return ngx_http_sandbox_stdin_send(r, cl);
+    }
 
     if (wire->body.len) {
 
@@ -166,6 +174,7 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     ngx_int_t                     rc;
     ngx_buf_t                    *b;
     ngx_uint_t                    known;
+    ngx_connection_t             *c;
     ngx_http_upstream_t          *u;
     ngx_http_sandbox_ctx_t       *ctx;
     ngx_http_sandbox_loc_conf_t  *slcf;
@@ -177,7 +186,9 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
 
     known = ctx->wire.head_seen;
 
-    rc = ngx_http_sandbox_frames(r, ctx, b);
+    do {
+        rc = ngx_http_sandbox_frames(r, ctx, b);
+    } while (rc == NGX_OK && !ctx->wire.head_seen && !ctx->wire.done);
 
     if (rc == NGX_ERROR) {
         return NGX_ERROR;
@@ -191,6 +202,20 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
         ngx_http_sandbox_report(r, NGX_HTTP_SANDBOX_READY, "");
     }
 
+    if (rc == NGX_OK && ctx->stream && !ctx->problem.status) {
+
+        /* accepted; what else has come are events, they stay in the buffer */
+
+        ctx->answer = NULL;
+        ctx->answer_size = -1;
+        ctx->answer_status = NGX_HTTP_OK;
+
+        u->headers_in.status_n = NGX_HTTP_OK;
+        u->state->status = NGX_HTTP_OK;
+
+        return ngx_http_sandbox_set_headers(r, ctx);
+    }
+
     /* otherwise a full buffer would be a header that is too big */
 
     b->pos = b->start;
@@ -198,12 +223,26 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
 
     if (rc == NGX_AGAIN) {
 
-        /* nginx arms it once: without this it would limit the operation */
+        /*
+         * nginx arms it once: without this it would limit the operation.  An
+         * agent that lets stdin wait says that it is alive, too.
+         */
 
-        ngx_add_timer(u->peer.connection->read, u->conf->read_timeout);
+        c = u->peer.connection;
+
+        if (u->request_body_sent) {
+            ngx_add_timer(c->read, u->conf->read_timeout);
+
+        } else if (c->write->timer_set) {
+            ngx_add_timer(c->write, u->conf->send_timeout);
+        }
 
         return NGX_AGAIN;
     }
+
+    /* a problem is one answer, whatever was asked for */
+
+    ctx->stream = NULL;
 
     rc = ctx->problem.status ? ngx_http_sandbox_render_problem(r, ctx)
                              : ctx->wire.render(r, ctx);
@@ -238,19 +277,27 @@ ngx_http_sandbox_filter_start(void *data)
 {
     ngx_http_request_t  *r = data;
 
+    ngx_chain_t             *cl;
     ngx_http_upstream_t     *u;
     ngx_http_sandbox_ctx_t  *ctx;
 
     u = r->upstream;
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
 
-    if (ctx->answer) {
+    if (ctx->stream) {
+        ngx_http_sandbox_stream_start(r, ctx);
+        return NGX_OK;
+    }
+
+    for (cl = ctx->answer; cl; cl = cl->next) {
 
         /* the upstream sends the last buffer itself */
 
-        ctx->answer->buf->last_buf = 0;
-        ctx->answer->buf->last_in_chain = 0;
-        ctx->answer->buf->flush = 1;
+        if (cl->next == NULL) {
+            cl->buf->last_buf = 0;
+            cl->buf->last_in_chain = 0;
+            cl->buf->flush = 1;
+        }
     }
 
     u->out_bufs = ctx->answer;
@@ -301,7 +348,15 @@ ngx_http_sandbox_finalize_request(ngx_http_request_t *r, ngx_int_t rc)
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
 
-    if (ctx == NULL || ctx->own) {
+    if (ctx == NULL) {
+        return;
+    }
+
+    if (ctx->cancel) {
+        ngx_http_sandbox_cancel(r, ctx, rc);
+    }
+
+    if (ctx->own) {
         return;
     }
 
@@ -309,6 +364,58 @@ ngx_http_sandbox_finalize_request(ngx_http_request_t *r, ngx_int_t rc)
 
     if (rc == NGX_HTTP_BAD_GATEWAY || rc == NGX_HTTP_GATEWAY_TIME_OUT) {
         ngx_http_sandbox_failed(r, ctx);
+    }
+}
+
+
+/*
+ * The client is gone, and wanted its command to go with it.  A request that
+ * is not whole on its way is no command yet; a worker that is told to end
+ * leaves all of them alone.
+ */
+
+static void
+ngx_http_sandbox_cancel(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
+    ngx_int_t rc)
+{
+    u_char                    frame[SANDBOX_WIRE_FRAME_SIZE];
+    ngx_uint_t                closing;
+    ngx_connection_t         *c;
+    ngx_http_upstream_t      *u;
+    ngx_http_sandbox_wire_t  *wire;
+
+    u = r->upstream;
+    c = u->peer.connection;
+    wire = &ctx->wire;
+
+    closing = ngx_terminate || r->connection->close;
+
+#if (NGX_HTTP_V2)
+    if (r->stream) {
+        closing = ngx_terminate || r->stream->connection->connection->close;
+    }
+#endif
+
+    if (rc != NGX_HTTP_CLIENT_CLOSED_REQUEST && rc != NGX_HTTP_REQUEST_TIME_OUT
+        && rc != NGX_ERROR && rc != NGX_DONE)
+    {
+        return;
+    }
+
+    if (closing || wire->operation != SANDBOX_OPERATION_COMMAND || wire->done
+        || wire->bad || ctx->ended || c == NULL || !u->request_body_sent)
+    {
+        return;
+    }
+
+    sandbox_frame_write(frame, SANDBOX_FRAME_CANCEL, 0);
+
+    if (c->send(c, frame, SANDBOX_WIRE_FRAME_SIZE)
+        != SANDBOX_WIRE_FRAME_SIZE)
+    {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "sandbox command could not be cancelled when its "
+                      "client was gone; it goes on");
     }
 }
 
@@ -322,6 +429,11 @@ ngx_http_sandbox_failed(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
     wire = &ctx->wire;
     ctx->answer = NULL;
+    ctx->stream = NULL;
+
+    if (ctx->input_refused) {
+        return;
+    }
 
     if (!wire->connected) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,

@@ -30,9 +30,19 @@ command is answered with exit 0 and the request as JSON on stdout.
   linger          reads until the other side closes, then closes
   on=OPERATION,STEPS   from now on that operation of this session takes these
                   steps (percent-encoded); on=OPERATION, forgets them
+  skip=N          the next event has a number that is N higher
+  nostarted       no STARTED by itself
+  await           waits for a CANCEL frame or a hang-up, and notes in `seen`
+                  "cancel-frame" or "hang-up"
+  keep            must be first: the command goes on without its connection,
+                  its events stay; ATTACH, CANCEL, STDIN, a repeated id find it
+  copy            (with keep) stdin to stdout as it comes, until its end
+  forget          (with keep) its events, but not its receipt
+  lines=N,SECONDS N lines of numbers on stdout, that far apart
 
-PING answers ready, STATUS a sandbox that exists once there was a command,
-DELETE and RESET what they should.
+With STREAM there is a STARTED before the first output or the result, and the
+result has its SEQ.  PING answers ready, STATUS a sandbox that exists once
+there was a command, DELETE and RESET what they should, HISTORY what there was.
 """
 
 import argparse
@@ -65,6 +75,8 @@ class Session:
         self.seen = []
         self.attempts = {}
         self.steps = {}
+        self.kept = {}
+        self.receipts = []
 
     @property
     def sandbox_id(self):
@@ -78,6 +90,36 @@ class Session:
         self.instance += 1
         self.created = self.used
         return True
+
+
+class Kept:
+    """A command that goes on without a connection."""
+
+    def __init__(self, digest):
+        self.digest = digest
+        self.events = []            # (seq, frame), pings have no seq
+        self.seq = 0
+        self.changed = threading.Condition()
+        self.state = "running"
+        self.cancelled = False
+        self.forgotten = False
+        self.stdin = []
+        self.eof = False
+
+    def tell(self, change):
+        with self.changed:
+            change()
+            self.changed.notify_all()
+
+    def add(self, seq, data):
+        def change():
+            self.seq = seq or self.seq
+            self.events.append((seq, data))
+        self.tell(change)
+
+    def wait(self, seconds=0.05):
+        with self.changed:
+            self.changed.wait(seconds)
 
 
 class Mock:
@@ -123,6 +165,8 @@ class Connection:
         self.missing = set()
         self.body = b""
         self.fields = {}
+        self.kept = None
+        self.quiet = False          # no STARTED
 
     # what came
 
@@ -147,16 +191,38 @@ class Connection:
         head = wire.receive(self.sock, self.first.head) \
             if self.first.head else b""
         if self.first.body == wire.CHUNKED:
+            self.fields = wire.unique(wire.read_fields(head))
             while True:
-                size = struct.unpack(">I", wire.receive(self.sock, 4))[0]
+                length = wire.receive(self.sock, 4)
+                if not length:
+                    raise wire.Lost("the body is cut")
+                size = struct.unpack(">I", length)[0]
                 if not size:
                     break
-                self.body += wire.receive(self.sock, size)
+                if size > 256 * 1024:
+                    raise wire.Bad("a chunk of %d bytes" % size)
+                piece = wire.receive(self.sock, size)
+                self.body += piece
+                self.input(piece)
         elif self.first.body:
-            self.body = wire.receive(self.sock, self.first.body)
-            if len(self.body) != self.first.body:
-                raise wire.Lost("the body is cut")
+            self.fields = wire.unique(wire.read_fields(head))
+            while len(self.body) < self.first.body:
+                piece = self.sock.recv(min(
+                    self.first.body - len(self.body), 1 << 20))
+                if not piece:
+                    raise wire.Lost("the body is cut")
+                self.body += piece
+                self.input(piece)
         self.fields = wire.unique(wire.read_fields(head))
+
+    def input(self, piece):
+        """STDIN, before all of it is there."""
+        if self.first.operation != wire.STDIN:
+            return
+        kept = self.mock.session(self.first.session).kept.get(
+            self.fields.get("COMMAND_ID"))
+        if kept and not kept.eof:
+            kept.tell(lambda: kept.stdin.append(piece))
 
     def request(self):
         """All of the request, for a test to look at."""
@@ -184,6 +250,29 @@ class Connection:
             self.head()
         self.send(wire.frame(kind, payload))
 
+    @property
+    def streams(self):
+        return self.kept is not None or self.fields.get("STREAM")
+
+    def number(self):
+        """The next one; the first is STARTED's."""
+        if self.streams and not self.quiet and self.seq == 0:
+            self.quiet = True
+            self.seq = 1
+            if not self.headed:
+                self.head()
+            self.event(wire.STARTED, struct.pack(
+                ">QQ", 1, int(time.time() * 1000)))
+        self.seq += 1
+        return self.seq
+
+    def event(self, kind, payload):
+        if self.kept is not None:
+            self.kept.add(struct.unpack_from(">Q", payload)[0],
+                          wire.frame(kind, payload))
+        else:
+            self.frame(kind, payload)
+
     def head(self, status=200):
         self.headed = True
         self.send(wire.frame(wire.HEAD, wire.fields(
@@ -193,8 +282,7 @@ class Connection:
 
     def output(self, kind, data):
         for at in range(0, len(data), 65536):
-            self.seq += 1
-            self.frame(kind, struct.pack(">Q", self.seq)
+            self.event(kind, struct.pack(">Q", self.number())
                        + data[at:at + 65536])
         name = "STDOUT_BYTES" if kind == wire.STDOUT else "STDERR_BYTES"
         self.result[name] = self.result.get(name, 0) + len(data)
@@ -213,8 +301,16 @@ class Connection:
                   "QUEUED_US": 0, "CPU_US": 1000, "MEMORY_PEAK": 1048576,
                   "BACKGROUND": 0, "CREATED": int(self.created)}
         values.update(self.result)
-        self.frame(wire.RESULT, wire.fields(
-            *((n, v) for n, v in values.items() if n not in self.missing)))
+        if self.streams:
+            values.setdefault("SEQ", self.number())
+        fields = wire.fields(
+            *((n, v) for n, v in values.items() if n not in self.missing))
+        self.session.receipts.append((values, self.text))
+        if self.kept is not None:
+            self.kept.add(values["SEQ"], wire.frame(wire.RESULT, fields))
+            self.kept.tell(lambda: setattr(self.kept, "state", "ended"))
+        else:
+            self.frame(wire.RESULT, fields)
 
     def step(self, name, value):
         kind = {"stdout": wire.STDOUT, "stderr": wire.STDERR}.get(name)
@@ -226,9 +322,9 @@ class Connection:
                         unescape(byte) * int(count))
         elif name == "gap":
             stream, count = value.split(",")
-            self.seq += 1
-            self.frame(wire.GAP, struct.pack(
-                ">QBQ", self.seq, 2 if stream == "stdout" else 3, int(count)))
+            self.event(wire.GAP, struct.pack(
+                ">QBQ", self.number(), 2 if stream == "stdout" else 3,
+                int(count)))
             field = stream.upper() + "_BYTES"
             self.result[field] = self.result.get(field, 0) + int(count)
             self.result["TRUNCATED"] = 1
@@ -240,9 +336,32 @@ class Connection:
             self.headed = True
         elif name == "ping":
             for _ in range(int(value or 1)):
-                self.frame(wire.PING_FRAME)
+                if self.kept is not None:
+                    self.kept.add(0, wire.frame(wire.PING_FRAME))
+                else:
+                    self.frame(wire.PING_FRAME)
         elif name == "sleep":
-            time.sleep(float(value))
+            self.pause(float(value))
+        elif name == "lines":
+            count, _, seconds = value.partition(",")
+            for line in range(int(count)):
+                self.output(wire.STDOUT, b"%d\n" % line)
+                self.pause(float(seconds or 0))
+        elif name == "skip":
+            self.seq += int(value)
+        elif name == "nostarted":
+            self.quiet = True
+        elif name == "await":
+            self.sock.settimeout(60)
+            what = wire.receive(self.sock, 5)
+            self.session.seen.append(
+                "cancel-frame" if what == wire.frame(wire.CANCEL_FRAME)
+                else "hang-up" if not what else "?" + what.hex())
+            raise Close
+        elif name == "copy":
+            self.copy()
+        elif name == "forget":
+            self.kept.forgotten = True
         elif name == "echo":
             self.output(wire.STDOUT, self.request())
         elif name == "seen":
@@ -304,9 +423,178 @@ class Connection:
                 if int(only) != attempts[key]:
                     continue
                 word = rest
-            if word != "noread":
+            if word not in ("noread", "keep"):
                 name, _, value = word.partition("=")
                 self.step(name, value)
+
+    # commands that are kept
+
+    def pause(self, seconds):
+        if self.kept is None:
+            return time.sleep(seconds)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.kept.cancelled:
+                raise Close
+            self.kept.wait(min(0.05, end - time.monotonic()))
+
+    def copy(self):
+        kept = self.kept
+        while True:
+            if kept.cancelled:
+                raise Close
+            with kept.changed:
+                pieces, kept.stdin = kept.stdin, []
+                eof = kept.eof
+            for piece in pieces:
+                self.output(wire.STDOUT, piece)
+            if eof and not pieces:
+                return
+            kept.wait()
+
+    def keep(self, text):
+        """The command in a thread of its own; this connection follows it."""
+        recorder = Connection(self.mock, None)
+        recorder.session, recorder.first = self.session, self.first
+        recorder.fields, recorder.body = self.fields, self.body
+        recorder.created, recorder.text = self.created, self.text
+        recorder.command_id = self.command_id
+        recorder.kept = kept = Kept(self.fields.get("DIGEST"))
+        recorder.headed = True
+        if not self.fields.get("STDIN_OPEN"):
+            kept.eof = True
+        if self.body:
+            kept.stdin.append(self.body)
+        self.session.kept[self.command_id] = kept
+
+        def run():
+            try:
+                recorder.steps(text, text)
+            except Close:
+                recorder.result.update(OUTCOME=7, EXIT_CODE=137)
+            recorder.finish()
+
+        threading.Thread(target=run, daemon=True).start()
+        if self.fields.get("DETACH") and not self.fields.get("STREAM"):
+            return self.reply(
+                ("COMMAND_ID", self.command_id), ("CWD", "/home/sandbox"),
+                ("SANDBOX_ID", self.session.sandbox_id), ("QUEUED_US", 1500),
+                ("WALL_MS", self.fields["WALL_MS"]), ("COMMAND_STATE", 1),
+                ("CREATED", int(self.created)))
+        return self.follow(kept)
+
+    def follow(self, kept):
+        """Events after AFTER, or the captured output, then the result."""
+        after = self.fields.get("AFTER", 0)
+        if self.fields.get("STREAM"):
+            if after > kept.seq:
+                return self.error("seq_unknown", 0)
+            if kept.forgotten:
+                return self.error("expired", 0)
+        self.head()
+        at = 0
+        out = {wire.STDOUT: b"", wire.STDERR: b""}
+        self.sock.setblocking(False)
+        while True:
+            try:
+                got = self.sock.recv(5)
+            except BlockingIOError:
+                got = None
+            if got == wire.frame(wire.CANCEL_FRAME):
+                self.session.seen.append("cancel-frame")
+                kept.tell(lambda: setattr(kept, "cancelled", True))
+            if got is not None and not got:
+                self.session.seen.append("hang-up")
+                raise Close
+            with kept.changed:
+                more, state = kept.events[at:], kept.state
+            at += len(more)
+            self.sock.setblocking(True)
+            for seq, data in more:
+                kind = data[4]
+                if self.fields.get("STREAM"):
+                    if not seq or seq > after or kind == wire.RESULT:
+                        self.send(data)
+                elif kind in out and not kept.forgotten:
+                    out[kind] += data[13:]
+            self.sock.setblocking(False)
+            if state == "ended" and at == len(kept.events):
+                break
+            kept.wait()
+        self.sock.setblocking(True)
+        self.ended = True
+        if not self.fields.get("STREAM"):
+            self.seq = 0
+            for kind, data in out.items():
+                for piece in range(0, len(data), 65536):
+                    self.seq += 1
+                    self.send(wire.frame(kind, struct.pack(">Q", self.seq)
+                                         + data[piece:piece + 65536]))
+            data = kept.events[-1][1]
+            if kept.forgotten:
+                data = wire.frame(wire.RESULT, data[5:] + wire.fields(
+                    ("OUTPUT_EXPIRED", 1)))
+            self.send(data)
+
+    def known(self):
+        kept = self.session.kept.get(self.fields.get("COMMAND_ID"))
+        if self.first.flags & wire.NO_CREATE and not self.session.created:
+            self.error("no_sandbox", 0)
+        elif kept is None:
+            self.error("command_not_found", 0)
+        else:
+            self.command_id = self.fields["COMMAND_ID"]
+        return kept
+
+    def operation_attach(self):
+        kept = self.known()
+        if kept and not self.fields.get("STREAM") and kept.state != "ended":
+            self.reply(("COMMAND_ID", self.command_id),
+                       ("SANDBOX_ID", self.session.sandbox_id),
+                       ("COMMAND_STATE", 1), ("STARTED_MS", 1764460800123))
+        elif kept:
+            self.follow(kept)
+
+    def operation_cancel(self):
+        kept = self.known()
+        if kept:
+            kept.tell(lambda: setattr(kept, "cancelled", True))
+            self.fields.pop("STREAM", None)
+            self.follow(kept)
+
+    def operation_stdin(self):
+        kept = self.known()
+        if kept is None:
+            return
+        if kept.state == "ended":
+            return self.error("command_ended", 0)
+        if kept.eof:
+            return self.error("stdin_closed", 0)
+        if self.fields.get("STDIN_EOF"):
+            kept.tell(lambda: setattr(kept, "eof", True))
+        self.reply(("BYTES", len(self.body)))
+
+    def operation_history(self):
+        if self.first.flags & wire.NO_CREATE and not self.session.created:
+            return self.error("no_sandbox", 0)
+        limit, before = self.fields["LIMIT"], self.fields.get("BEFORE", 0)
+        found = list(enumerate(self.session.receipts, 1))[::-1]
+        found = [f for f in found if not before or f[0] < before]
+        out = b""
+        for ordinal, (values, text) in found[:limit]:
+            values = dict(values, COMMAND=text.encode()[:256],
+                          ORDINAL=ordinal, COMMAND_STATE=2,
+                          DETACHED=int(bool(self.fields.get("DETACH"))),
+                          ACCEPTED_MS=1764460800123,
+                          STARTED_MS=1764460800124, ENDED_MS=1764460801000)
+            record = wire.fields(*values.items())
+            out += struct.pack(">I", len(record)) + record
+        self.headed = True
+        self.send(wire.frame(wire.HEAD, wire.fields(("STATUS", 200))))
+        for at in range(0, len(out), 1009):
+            self.send(wire.frame(wire.DATA, out[at:at + 1009]))
+        more = found[limit - 1][0] if len(found) > limit else 0
+        self.send(wire.frame(wire.RESULT, wire.fields(("NEXT", more))))
 
     # operations
 
@@ -321,6 +609,7 @@ class Connection:
         name = wire.OPERATIONS.get(first.operation, str(first.operation))
         self.first = first
         self.command_id = "none"
+        self.text = text
         if text.startswith("mock: noread"):
             self.created = False
         else:
@@ -345,9 +634,19 @@ class Connection:
         if self.first.flags & wire.FRESH:
             session.created = 0
         self.created = session.touch()
+        kept = session.kept.get(self.fields.get("COMMAND_ID"))
+        self.command_id = self.fields.get("COMMAND_ID")
+        if kept and kept.digest != self.fields.get("DIGEST"):
+            return self.error("command_id_reused", 0)
+        if kept:
+            return self.follow(kept)
         session.commands += 1
-        self.command_id = self.fields.get(
-            "COMMAND_ID", b"cmd_%d_%d" % (session.number, session.commands))
+        if self.command_id is None:
+            self.command_id = b"cmd_%d_%d" % (session.number,
+                                              session.commands)
+        self.text = text
+        if text.startswith("mock: keep"):
+            return self.keep(text[5:])
         self.steps(text[5:] if text.startswith("mock:") else "echo", text)
         return self.finish()
 

@@ -1,0 +1,487 @@
+/*
+ * A command's events to the client as they come.  nginx's own loop between
+ * upstream and client reads on while its buffer lasts and then forgets what
+ * was not sent; here bytes are read only when what was read is written, and
+ * written only where there is room, so that a client that does not read costs
+ * some buffers and nothing else.  What events look like, and what frames mean,
+ * is the concern of other files.
+ */
+
+#include "ngx_http_sandbox_stream.h"
+
+
+/* reads in one turn, then others have theirs */
+
+#define NGX_HTTP_SANDBOX_STREAM_TURN   32
+
+
+static void ngx_http_sandbox_stream_read(ngx_http_request_t *r,
+    ngx_http_upstream_t *u);
+static void ngx_http_sandbox_stream_write(ngx_http_request_t *r);
+static void ngx_http_sandbox_stream_process(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_stream_fill(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_uint_t *turns);
+static ngx_int_t ngx_http_sandbox_stream_receive(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_stream_flush(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static void ngx_http_sandbox_stream_wait(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_uint_t blocked);
+static void ngx_http_sandbox_stream_end(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static void ngx_http_sandbox_stream_fail(ngx_http_request_t *r);
+
+
+/* HEAD has no use for events: it is told what GET for JSON would be */
+
+ngx_int_t
+ngx_http_sandbox_stream_init(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_uint_t  format;
+
+    format = ngx_http_sandbox_accept(r);
+
+    if (format == NGX_HTTP_SANDBOX_JSON || r->method == NGX_HTTP_HEAD) {
+        return NGX_OK;
+    }
+
+    ctx->stream = ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_stream_t));
+    if (ctx->stream == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx->stream->format = format;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_sandbox_stream_type(ngx_http_sandbox_ctx_t *ctx, ngx_str_t *type)
+{
+    if (ctx->stream->format == NGX_HTTP_SANDBOX_SSE) {
+        ngx_str_set(type, "text/event-stream");
+
+    } else {
+        ngx_str_set(type, "application/x-ndjson");
+    }
+}
+
+
+u_char *
+ngx_http_sandbox_stream_piece(ngx_http_request_t *r,
+    ngx_http_sandbox_stream_t *stream, size_t size)
+{
+    if (size <= stream->size) {
+        return stream->piece;
+    }
+
+    /* a frame has at most 64 KiB, frames.c has seen to it */
+
+    size = ngx_max(size, 2 * stream->size);
+    size = ngx_max(size, 1024);
+    size = ngx_min(size, SANDBOX_WIRE_MAX_OUTPUT);
+
+    if (stream->piece) {
+        ngx_pfree(r->pool, stream->piece);
+    }
+
+    stream->size = 0;
+
+    stream->piece = ngx_pnalloc(r->pool, size);
+    if (stream->piece == NULL) {
+        return NULL;
+    }
+
+    stream->size = size;
+
+    return stream->piece;
+}
+
+
+/*
+ * Called when nginx is about to send the header and to begin its loop, which
+ * is left with a buffer of no bytes: it sends the header, and reads nothing.
+ */
+
+void
+ngx_http_sandbox_stream_start(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_connection_t           *c;
+    ngx_http_upstream_t        *u;
+    ngx_http_sandbox_stream_t  *stream;
+
+    u = r->upstream;
+    c = u->peer.connection;
+    stream = ctx->stream;
+
+    stream->in = u->buffer;
+    stream->seq = ctx->wire.seq;
+
+    u->buffer.start = u->buffer.end;
+    u->buffer.pos = u->buffer.end;
+    u->buffer.last = u->buffer.end;
+
+    u->length = 1;
+
+    stream->read = u->read_event_handler;
+    stream->write = r->write_event_handler;
+
+    u->read_event_handler = ngx_http_sandbox_stream_read;
+    r->write_event_handler = ngx_http_sandbox_stream_write;
+
+    /*
+     * A worker that begins to leave calls the read handlers of all that are
+     * idle; nobody else asks for this bit of a connection to an upstream.
+     */
+
+    c->idle = 1;
+
+    ngx_post_event(c->read, &ngx_posted_events);
+}
+
+
+static void
+ngx_http_sandbox_stream_read(ngx_http_request_t *r, ngx_http_upstream_t *u)
+{
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    r->connection->log->action = "reading events";
+
+    ngx_http_sandbox_stream_process(r, ctx);
+}
+
+
+static void
+ngx_http_sandbox_stream_write(ngx_http_request_t *r)
+{
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    r->connection->log->action = "sending events to client";
+
+    if (r->connection->write->timedout) {
+        ctx->stream->write(r);
+        return;
+    }
+
+    ngx_http_sandbox_stream_process(r, ctx);
+}
+
+
+static void
+ngx_http_sandbox_stream_process(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_int_t   rc, flushed;
+    ngx_uint_t  turns;
+
+    turns = 0;
+
+    for ( ;; ) {
+
+        rc = ngx_http_sandbox_stream_fill(r, ctx, &turns);
+
+        if (rc == NGX_ERROR) {
+            ngx_http_sandbox_stream_fail(r);
+            return;
+        }
+
+        flushed = ngx_http_sandbox_stream_flush(r, ctx);
+
+        if (flushed == NGX_ERROR) {
+            ngx_http_sandbox_stream_fail(r);
+            return;
+        }
+
+        if (rc == NGX_DONE) {
+            ngx_http_sandbox_stream_end(r, ctx);
+            return;
+        }
+
+        if (rc == NGX_AGAIN || flushed == NGX_BUSY) {
+            break;
+        }
+
+        if (turns >= NGX_HTTP_SANDBOX_STREAM_TURN) {
+            ngx_post_event(r->upstream->peer.connection->read,
+                           &ngx_posted_next_events);
+            break;
+        }
+    }
+
+    ngx_http_sandbox_stream_wait(r, ctx, rc == NGX_BUSY);
+}
+
+
+/*
+ * Events into buffers.  NGX_DONE: the last one is in, NGX_BUSY: there is no
+ * room, NGX_AGAIN: nothing came, NGX_OK: it was enough for one turn.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_stream_fill(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_uint_t *turns)
+{
+    ngx_int_t                   rc;
+    ngx_http_upstream_t        *u;
+    ngx_http_sandbox_stream_t  *stream;
+
+    u = r->upstream;
+    stream = ctx->stream;
+
+    for ( ;; ) {
+
+        if (stream->event) {
+
+            rc = ngx_http_sandbox_event_write(r, ctx);
+            if (rc != NGX_OK) {
+                return rc;
+            }
+        }
+
+        if (stream->last) {
+            return NGX_DONE;
+        }
+
+        if (ngx_exiting || ngx_terminate) {
+            ngx_http_sandbox_event_leave(ctx);
+            continue;
+        }
+
+        rc = ngx_http_sandbox_frames(r, ctx, &stream->in);
+
+        if (rc == NGX_OK) {
+
+            rc = ngx_http_sandbox_event(r, ctx, u->out_bufs == NULL
+                                                && u->busy_bufs == NULL);
+            if (rc != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_AGAIN) {
+
+            if (*turns >= NGX_HTTP_SANDBOX_STREAM_TURN) {
+                return NGX_OK;
+            }
+
+            (*turns)++;
+
+            rc = ngx_http_sandbox_stream_receive(r, ctx);
+
+            if (rc == NGX_AGAIN) {
+                return NGX_AGAIN;
+            }
+
+            if (rc == NGX_OK) {
+                continue;
+            }
+        }
+
+        /* the connection is broken, or the protocol is */
+
+        if (ngx_http_sandbox_event_lost(r, ctx) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+}
+
+
+/* all that was in the buffer has been taken; NGX_DECLINED: it is over */
+
+static ngx_int_t
+ngx_http_sandbox_stream_receive(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ssize_t               n;
+    ngx_buf_t            *b;
+    ngx_connection_t     *c;
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+    c = u->peer.connection;
+    b = &ctx->stream->in;
+
+    if (c->read->timedout) {
+        ctx->wire.timedout = 1;
+        ngx_log_error(NGX_LOG_ERR, c->log, NGX_ETIMEDOUT,
+                      "sandbox agent sent neither events nor pings");
+        return NGX_DECLINED;
+    }
+
+    if (!c->read->ready) {
+        return NGX_AGAIN;
+    }
+
+    b->pos = b->start;
+    b->last = b->start;
+
+    n = c->recv(c, b->last, b->end - b->last);
+
+    if (n == NGX_AGAIN) {
+        return NGX_AGAIN;
+    }
+
+    if (n == 0 || n == NGX_ERROR) {
+        ngx_log_error(NGX_LOG_ERR, c->log, 0,
+                      "sandbox agent closed the connection before the result");
+        return NGX_DECLINED;
+    }
+
+    b->last += n;
+    u->state->bytes_received += n;
+
+    return NGX_OK;
+}
+
+
+/* NGX_BUSY: the client has not taken any of what it is to have */
+
+static ngx_int_t
+ngx_http_sandbox_stream_flush(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_chain_t                *cl;
+    ngx_connection_t           *c;
+    ngx_http_upstream_t        *u;
+    ngx_http_sandbox_stream_t  *stream;
+
+    u = r->upstream;
+    c = r->connection;
+    stream = ctx->stream;
+
+    if (u->out_bufs == NULL && u->busy_bufs == NULL && !c->buffered) {
+        return NGX_OK;
+    }
+
+    for (cl = u->out_bufs; cl; cl = cl->next) {
+        u->state->response_length += cl->buf->last - cl->buf->pos;
+    }
+
+    if (ngx_http_output_filter(r, u->out_bufs) == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    ngx_chain_update_chains(r->pool, &u->free_bufs, &u->busy_bufs,
+                            &u->out_bufs, u->output.tag);
+
+    stream->tail = NULL;
+
+    return (u->free_bufs || stream->bufs < NGX_HTTP_SANDBOX_STREAM_BUFS)
+           ? NGX_OK : NGX_BUSY;
+}
+
+
+/*
+ * As nginx's loop ends, but for two things: the time that a client may take
+ * begins anew only when it took something, and the agent's runs only while we
+ * would read what it has to say.
+ */
+
+static void
+ngx_http_sandbox_stream_wait(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_uint_t blocked)
+{
+    ngx_uint_t                    progress;
+    ngx_connection_t             *c, *upstream;
+    ngx_http_upstream_t          *u;
+    ngx_http_core_loc_conf_t     *clcf;
+    ngx_http_sandbox_stream_t    *stream;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    u = r->upstream;
+    c = r->connection;
+    upstream = u->peer.connection;
+    stream = ctx->stream;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (c->data == r
+        && ngx_handle_write_event(c->write, clcf->send_lowat) != NGX_OK)
+    {
+        ngx_http_sandbox_stream_fail(r);
+        return;
+    }
+
+    progress = (c->sent != stream->sent);
+    stream->sent = c->sent;
+
+    if (ngx_exiting && !stream->leaving) {
+        stream->leaving = 1;
+        progress = 1;
+    }
+
+    if (!c->write->active || c->write->ready) {
+        if (c->write->timer_set) {
+            ngx_del_timer(c->write);
+        }
+
+    } else if (progress || !c->write->timer_set) {
+        ngx_add_timer(c->write, stream->leaving ? clcf->send_timeout
+                                                : slcf->send_timeout);
+    }
+
+    if (ngx_handle_read_event(upstream->read, 0) != NGX_OK) {
+        ngx_http_sandbox_stream_fail(r);
+        return;
+    }
+
+    if (!blocked && upstream->read->active && !upstream->read->ready) {
+        ngx_add_timer(upstream->read, u->conf->read_timeout);
+
+    } else if (upstream->read->timer_set) {
+        ngx_del_timer(upstream->read);
+    }
+}
+
+
+/* what is in buffers is sent by nginx's loop, and then the request is over */
+
+static void
+ngx_http_sandbox_stream_end(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_upstream_t          *u;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    u = r->upstream;
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    ctx->ended = 1;
+
+    u->length = 0;
+    u->conf = &slcf->answering;
+    u->peer.connection->idle = 0;
+
+    u->read_event_handler = ctx->stream->read;
+    r->write_event_handler = ctx->stream->write;
+
+    r->write_event_handler(r);
+}
+
+
+/*
+ * Only nginx can end the upstream in the right order, and it does when it
+ * hears that the client is gone.
+ */
+
+static void
+ngx_http_sandbox_stream_fail(ngx_http_request_t *r)
+{
+    r->connection->error = 1;
+    r->read_event_handler(r);
+}
