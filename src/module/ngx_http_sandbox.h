@@ -525,6 +525,14 @@ ngx_int_t ngx_http_sandbox_policy_init(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
 
 
+/* ngx_http_sandbox_phases.c */
+
+/* The content handler of a location that serves. */
+ngx_int_t ngx_http_sandbox_handler(ngx_http_request_t *r);
+
+ngx_int_t ngx_http_sandbox_phases_init(ngx_conf_t *cf);
+
+
 /* ngx_http_sandbox_route.c */
 
 /* Fills ctx->route, or ctx->refusal (400, 404, 405). */
@@ -544,8 +552,6 @@ ngx_int_t ngx_http_sandbox_argument(ngx_http_request_t *r, const char *name,
 
 
 /* ngx_http_sandbox_auth.c */
-
-ngx_int_t ngx_http_sandbox_access_handler(ngx_http_request_t *r);
 
 /*
  * Verifies the request's token by the policy of its location, once for each

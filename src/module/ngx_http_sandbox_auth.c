@@ -48,38 +48,6 @@ static void ngx_http_sandbox_session_parts(ngx_http_sandbox_ctx_t *ctx,
     const ngx_http_sandbox_loc_conf_t *slcf, sandbox_jose_session_t *session);
 
 
-/*
- * Says only yes or no to "satisfy"; whatever it says, the content handler
- * wants a principal.
- */
-
-ngx_int_t
-ngx_http_sandbox_access_handler(ngx_http_request_t *r)
-{
-    ngx_http_sandbox_ctx_t       *ctx;
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
-    if (!slcf->serves || slcf->disabled) {
-        return NGX_DECLINED;
-    }
-
-    ctx = ngx_http_sandbox_get_ctx(r);
-    if (ctx == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    ngx_http_sandbox_route(r, ctx);
-
-    if (ctx->route && ctx->route->access == NGX_HTTP_SANDBOX_PUBLIC) {
-        return NGX_DECLINED;
-    }
-
-    return ngx_http_sandbox_identity(r, ctx);
-}
-
-
 ngx_int_t
 ngx_http_sandbox_identity(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {

@@ -1,7 +1,7 @@
 /*
  * The module itself: table of directives, creation and merge of the
  * configuration, what a serving location must have.  Runs nothing at request
- * time but the content handler's first steps, and knows no wire, no JSON.
+ * time, and knows no wire, no JSON.
  */
 
 #include "ngx_http_sandbox.h"
@@ -9,11 +9,6 @@
 #include <malloc.h>
 
 
-static ngx_int_t ngx_http_sandbox_handler(ngx_http_request_t *r);
-static ngx_int_t ngx_http_sandbox_subrequest_handler(ngx_http_request_t *r);
-static ngx_int_t ngx_http_sandbox_subrequest_found_handler(
-    ngx_http_request_t *r);
-static ngx_uint_t ngx_http_sandbox_subrequest(ngx_http_request_t *r);
 static void *ngx_http_sandbox_create_main_conf(ngx_conf_t *cf);
 static void *ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent,
@@ -399,100 +394,6 @@ ngx_http_sandbox_get_ctx(ngx_http_request_t *r)
 }
 
 
-/*
- * The route says whether the path is public; what else is wrong with it is
- * told only to those whose identity is known.
- */
-
-static ngx_int_t
-ngx_http_sandbox_handler(ngx_http_request_t *r)
-{
-    ngx_http_sandbox_ctx_t       *ctx;
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
-    ctx = ngx_http_sandbox_get_ctx(r);
-    if (ctx == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    ngx_http_sandbox_route(r, ctx);
-
-    if (ctx->route && ctx->route->access == NGX_HTTP_SANDBOX_PUBLIC) {
-        return ctx->route->handler(r, ctx);
-    }
-
-    if (slcf->disabled) {
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                "sandbox_disabled",
-                                "The code runtime is switched off here.");
-        return ngx_http_sandbox_send_problem(r, ctx);
-    }
-
-    if (ngx_http_sandbox_identity(r, ctx) != NGX_OK) {
-        return ngx_http_sandbox_send_problem(r, ctx);
-    }
-
-    if (ctx->route == NULL) {
-        ctx->problem = ctx->refusal;
-        return ngx_http_sandbox_send_problem(r, ctx);
-    }
-
-    /* somebody else's is told apart from what is not there by nothing */
-
-    if (ngx_http_sandbox_own_conversation(r, ctx) != NGX_OK) {
-        return ngx_http_sandbox_send_problem(r, ctx);
-    }
-
-    return ctx->route->handler(r, ctx);
-}
-
-
-/*
- * A subrequest of ours, such as that of "auth_request", has no body of its own,
- * but it would be refused for ours by "client_max_body_size" of its location.
- * Whose body is discarded is not asked, and until that location is found that
- * is so.
- */
-
-static ngx_int_t
-ngx_http_sandbox_subrequest_handler(ngx_http_request_t *r)
-{
-    if (ngx_http_sandbox_subrequest(r)) {
-        r->discard_body = 1;
-    }
-
-    return NGX_DECLINED;
-}
-
-
-static ngx_int_t
-ngx_http_sandbox_subrequest_found_handler(ngx_http_request_t *r)
-{
-    if (ngx_http_sandbox_subrequest(r)) {
-        r->discard_body = r->parent->discard_body;
-    }
-
-    return NGX_DECLINED;
-}
-
-
-static ngx_uint_t
-ngx_http_sandbox_subrequest(ngx_http_request_t *r)
-{
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    if (r == r->main) {
-        return 0;
-    }
-
-    slcf = ngx_http_get_module_loc_conf(r->parent, ngx_http_sandbox_module);
-
-    return slcf->serves;
-}
-
-
 static void *
 ngx_http_sandbox_create_main_conf(ngx_conf_t *cf)
 {
@@ -829,8 +730,6 @@ static ngx_int_t
 ngx_http_sandbox_postconfiguration(ngx_conf_t *cf)
 {
     ngx_str_t                      name = ngx_string("request_id");
-    ngx_http_handler_pt           *h;
-    ngx_http_core_main_conf_t     *cmcf;
     ngx_http_sandbox_main_conf_t  *smcf;
 
     smcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_sandbox_module);
@@ -844,28 +743,9 @@ ngx_http_sandbox_postconfiguration(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
-
-    h = ngx_array_push(&cmcf->phases[NGX_HTTP_ACCESS_PHASE].handlers);
-    if (h == NULL) {
+    if (ngx_http_sandbox_phases_init(cf) != NGX_OK) {
         return NGX_ERROR;
     }
-
-    *h = ngx_http_sandbox_access_handler;
-
-    h = ngx_array_push(&cmcf->phases[NGX_HTTP_SERVER_REWRITE_PHASE].handlers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    *h = ngx_http_sandbox_subrequest_handler;
-
-    h = ngx_array_push(&cmcf->phases[NGX_HTTP_REWRITE_PHASE].handlers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    *h = ngx_http_sandbox_subrequest_found_handler;
 
     return ngx_http_sandbox_filter_init(cf);
 }
