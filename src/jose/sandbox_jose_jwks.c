@@ -171,6 +171,13 @@ sandbox_jose_jwks_load(const uint8_t *data, size_t size, char *error)
         return NULL;
     }
 
+    /* jansson skips a zero byte behind a number */
+
+    if (memchr(data, '\0', size) != NULL) {
+        sandbox_jose_error(error, "there is a zero byte in the key set");
+        return NULL;
+    }
+
     set = json_loadb((const char *) data, size, JSON_REJECT_DUPLICATES, &e);
 
     if (set == NULL) {

@@ -96,10 +96,11 @@ sandbox_jose_object(const char *src, size_t size)
 
     /*
      * jansson refuses invalid UTF-8, \u0000, numbers that do not fit, more
-     * than 2048 levels and anything after the object.
+     * than 2048 levels and anything after the object, but skips a zero byte
+     * behind a number.
      */
 
-    if (n > 0) {
+    if (n > 0 && memchr(buf, '\0', (size_t) n) == NULL) {
         object = json_loadb(buf, (size_t) n, JSON_REJECT_DUPLICATES, &error);
     }
 

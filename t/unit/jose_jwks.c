@@ -492,6 +492,11 @@ test_documents(void)
     ok(set.rc == -1 && strstr(mint_error, "compressed") != NULL,
        "auth/keyset-bad-answers, jwt-fault-29: gzip: %s", mint_error);
 
+    load_bytes(&set, "{\"x\":1\0,\"keys\":[" GOOD "]}",
+               sizeof("{\"x\":1\0,\"keys\":[" GOOD "]}") - 1, 0);
+    ok(set.rc == -1 && strstr(mint_error, "zero byte") != NULL,
+       "a zero byte behind a number: %s", mint_error);
+
     load_bytes(&set, "\x1f", 1, 0);
     ok(set.rc == -1, "one byte of it");
 

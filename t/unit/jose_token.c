@@ -271,6 +271,10 @@ test_header(void)
     json_t     *kid;
     char        header[1200], name[600];
 
+    static const char  printable[] =
+        "{}[]\",:_ abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+        "0123456789";
+
     static const struct {
         const char             *header;
         sandbox_jose_status_t   status;
@@ -329,9 +333,9 @@ test_header(void)
         token = mint_hmac(headers[i].header, MINT_CLAIMS, MINT_SECRET,
                           strlen(MINT_SECRET));
         is_number(mint_verify(secret, token), headers[i].status,
-                  "auth/crit-header: header %s",
-                  (uint8_t) headers[i].header[0] == 0xef
-                  ? "with a byte order mark" : headers[i].header);
+                  "auth/crit-header: header %zu, %.*s", i,
+                  (int) strspn(headers[i].header, printable),
+                  headers[i].header);
     }
 
     for (i = 255; i <= 256; i++) {
@@ -535,6 +539,8 @@ test_payload(void)
     } bad[] = {
         bytes(""), bytes("[]"), bytes("null"), bytes("\"x\""), bytes("1"),
         bytes("{"), bytes("{}{}"), bytes("{}\0"),
+        bytes("{\"exp\":1700000100\0}"),
+        bytes("{\"exp\":1700000100,\"x\":[1\0]}"),
         bytes("{\"sub\":\"a\0b\",\"exp\":1700000100}"),
         bytes("{\"sub\":\"a\\u0000b\",\"exp\":1700000100}"),
         bytes("{\"sub\":\"\\ud800\",\"exp\":1700000100}"),
@@ -551,6 +557,12 @@ test_payload(void)
                   bad[i].size == 0 ? SANDBOX_JOSE_MALFORMED
                                    : SANDBOX_JOSE_CLAIMS,
                   "claims that are no object, or twice: %zu", i);
+
+        token = mint_hmac_bytes("{\"alg\":\"HS256\",\"typ\":\"at+jwt\"}",
+                                bad[i].payload, bad[i].size, MINT_SECRET,
+                                strlen(MINT_SECRET));
+        ok(mint_verify(secret, token) != SANDBOX_JOSE_OK,
+           "nor in an access token");
     }
 
     deep = calloc(1, 12001);
