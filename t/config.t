@@ -384,6 +384,8 @@ refused("two tenants' claims", "", "sandbox_tenant_claim a b;",
 refused("one permission for both", "",
         "sandbox_permission_read sandbox:execute;",
         qr/both "sandbox:execute"/, no_line => 1);
+refused("half a second of leeway", "", "sandbox_jwt_leeway 500ms;",
+        qr/"sandbox_jwt_leeway".*whole seconds/, no_line => 1);
 refused("leeway over a minute", "", "sandbox_jwt_leeway 61s;",
         qr/sandbox_jwt_leeway|60/);
 refused("a permission of two words", "", 'sandbox_permission "a b";',

@@ -379,6 +379,13 @@ ngx_http_sandbox_policy_init(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
         return NGX_ERROR;
     }
 
+    if (conf->leeway % 1000) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"sandbox_jwt_leeway\" of location \"%V\" must be "
+                           "in whole seconds, such as \"10s\"", location);
+        return NGX_ERROR;
+    }
+
     if (ngx_http_sandbox_policy_algorithms(cf, conf, location) != NGX_OK) {
         return NGX_ERROR;
     }

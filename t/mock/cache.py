@@ -250,6 +250,41 @@ def full():
         g.reload(http="")
 
 
+@test("auth/cache-no-room", seconds=240)
+def no_room():
+    """Places of one size, one of them in use on each page: larger names find
+    no page that is free, and tokens are good all the same."""
+    g.reload(http="sandbox_zone small:128k;")
+    try:
+        c = g.connect()
+
+        def ask(text):
+            r = g.request("GET", "v1/limits", token=text, connection=c)
+            same(r.status, 200, "a token when there is no room")
+            return r.headers["X-Cache"]
+
+        small = [token(sub="s%03d" % n) for n in range(256)]
+        for text in small:
+            ask(text)
+        for text in small[::16]:
+            ask(text)
+        for n in range(60):
+            ask(token(sub="%03d" % n + "x" * 200, iss="y" * 300))
+        now = counters()
+        check(now["refused"] > 0, "there was room", now)
+        check(now["bytes"] <= 64 * 1024, "more than half of the zone", now)
+        # what is evicted meanwhile makes room again
+        for n in range(400):
+            last = token(sub="%03d" % n + "z" * 200, iss="y" * 300)
+            ask(last)
+            if ask(last) == "hit":
+                break
+        same(ask(last), "hit", "a token when there is room again")
+        c.close()
+    finally:
+        g.reload(http="")
+
+
 @test("auth/cache-lru")
 def lru():
     g.reload(http="sandbox_zone small:128k;")
