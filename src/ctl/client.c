@@ -28,10 +28,9 @@ static char *ctl_setting(const ctl_connection_t *connection,
 static char *ctl_setting_file(const char *state, const char *name, size_t max,
     int *missing);
 static int ctl_url_check(char *url);
-static int ctl_client_prepare(ctl_client_t *client, const char *token);
-static size_t ctl_reply_write(char *data, size_t size, size_t n, void *context);
-static int ctl_call_failed(const ctl_client_t *client, CURLcode rc, long wait,
-    ctl_reply_t *reply);
+static int ctl_client_init(ctl_client_t *client, const char *token);
+static int ctl_header_add(struct curl_slist **headers, const char *name,
+    const char *value);
 
 
 int
@@ -66,7 +65,7 @@ ctl_client_open(ctl_client_t *client, const ctl_connection_t *connection,
         }
     }
 
-    rc = ctl_client_prepare(client, token);
+    rc = ctl_client_init(client, token);
     free(token);
 
     return rc;
@@ -205,10 +204,9 @@ ctl_url_check(char *url)
 
 
 static int
-ctl_client_prepare(ctl_client_t *client, const char *token)
+ctl_client_init(ctl_client_t *client, const char *token)
 {
-    char               *line;
-    struct curl_slist  *list;
+    char  *value;
 
     client->curl = curl_easy_init();
 
@@ -218,28 +216,120 @@ ctl_client_prepare(ctl_client_t *client, const char *token)
 
     /* without it curl waits a second for a "100 Continue" */
 
-    client->headers = curl_slist_append(NULL, "Expect:");
+    if (ctl_header_add(&client->headers, "Expect", NULL) == -1) {
+        return -1;
+    }
 
-    if (client->headers == NULL) {
+    if (token == NULL) {
+        return 0;
+    }
+
+    if (asprintf(&value, "Bearer %s", token) == -1) {
         return ctl_fault("no memory");
     }
 
-    if (token != NULL) {
-        if (asprintf(&line, "Authorization: Bearer %s", token) == -1) {
-            return ctl_fault("no memory");
-        }
+    if (ctl_header_add(&client->headers, "Authorization", value) == -1) {
+        free(value);
+        return -1;
+    }
 
-        list = curl_slist_append(client->headers, line);
-        free(line);
+    free(value);
+
+    return 0;
+}
+
+
+/* Without a value: one that curl must not send. */
+
+static int
+ctl_header_add(struct curl_slist **headers, const char *name,
+    const char *value)
+{
+    char               *line;
+    struct curl_slist  *list;
+
+    if (asprintf(&line, "%s:%s%s", name, value == NULL ? "" : " ",
+                 value == NULL ? "" : value)
+        == -1)
+    {
+        return ctl_fault("no memory");
+    }
+
+    list = curl_slist_append(*headers, line);
+    free(line);
+
+    if (list == NULL) {
+        return ctl_fault("no memory");
+    }
+
+    *headers = list;
+
+    return 0;
+}
+
+
+int
+ctl_client_prepare(ctl_client_t *client, CURL *curl, const ctl_call_t *call,
+    struct curl_slist **headers)
+{
+    char               *url;
+    struct curl_slist  *header, *list;
+
+    *headers = NULL;
+
+    for (header = client->headers; header != NULL; header = header->next) {
+        list = curl_slist_append(*headers, header->data);
 
         if (list == NULL) {
-            return ctl_fault("no memory");
+            goto failed;
         }
 
-        client->headers = list;
+        *headers = list;
+    }
+
+    if ((call->accept != NULL
+         && ctl_header_add(headers, "Accept", call->accept) == -1)
+        || (call->type != NULL
+            && ctl_header_add(headers, "Content-Type", call->type) == -1))
+    {
+        goto failed;
+    }
+
+    if (asprintf(&url, "%s/%s", client->url, call->path) == -1) {
+        goto failed;
+    }
+
+    curl_easy_reset(curl);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, *headers);
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long) CTL_CONNECT_WAIT);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, call->wait);
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "sandboxctl/" CTL_VERSION);
+
+    free(url);
+
+    if (call->body != NULL || strcmp(call->method, "POST") == 0) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS,
+                         call->body != NULL ? call->body : "");
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                         (curl_off_t) call->size);
     }
 
     return 0;
+
+failed:
+
+    curl_slist_free_all(*headers);
+    *headers = NULL;
+
+    return ctl_fault("no memory");
 }
 
 
@@ -248,65 +338,38 @@ ctl_client_call(ctl_client_t *client, const char *method, const char *path,
     const char *body, long wait, ctl_reply_t *reply)
 {
     CURL               *curl;
-    char               *url;
     CURLcode            rc;
-    struct curl_slist  *json;
+    ctl_call_t          call;
+    struct curl_slist  *headers;
 
     memset(reply, 0, sizeof(ctl_reply_t));
+    memset(&call, 0, sizeof(ctl_call_t));
 
-    if (asprintf(&url, "%s/%s", client->url, path) == -1) {
-        return ctl_fault("no memory");
+    call.method = method;
+    call.path = path;
+    call.wait = wait;
+
+    if (body != NULL) {
+        call.type = "application/json";
+        call.body = body;
+        call.size = strlen(body);
     }
 
     curl = client->curl;
-    json = NULL;
 
-    curl_easy_reset(curl);
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
-    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long) CTL_CONNECT_WAIT);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, wait);
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "sandboxctl/" CTL_VERSION);
+    if (ctl_client_prepare(client, curl, &call, &headers) == -1) {
+        return -1;
+    }
+
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, ctl_reply_write);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, reply);
 
-    if (body != NULL) {
-        json = curl_slist_append(NULL, "Content-Type: application/json");
-
-        if (json == NULL) {
-            free(url);
-            return ctl_fault("no memory");
-        }
-
-        json->next = client->headers;
-        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, json);
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
-                         (curl_off_t) strlen(body));
-
-    } else if (strcmp(method, "POST") == 0) {
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) 0);
-    }
-
     rc = curl_easy_perform(curl);
 
-    free(url);
-
-    if (json != NULL) {
-        json->next = NULL;
-        curl_slist_free_all(json);
-    }
+    curl_slist_free_all(headers);
 
     if (rc != CURLE_OK) {
-        return ctl_call_failed(client, rc, wait, reply);
+        return ctl_client_failed(client, curl, rc, wait, reply);
     }
 
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &reply->status);
@@ -315,7 +378,7 @@ ctl_client_call(ctl_client_t *client, const char *method, const char *path,
 }
 
 
-static size_t
+size_t
 ctl_reply_write(char *data, size_t size, size_t n, void *context)
 {
     char         *larger;
@@ -342,14 +405,14 @@ ctl_reply_write(char *data, size_t size, size_t n, void *context)
 }
 
 
-static int
-ctl_call_failed(const ctl_client_t *client, CURLcode rc, long wait,
-    ctl_reply_t *reply)
+int
+ctl_client_failed(const ctl_client_t *client, CURL *curl, CURLcode rc,
+    long wait, ctl_reply_t *reply)
 {
     long  written;
 
     written = 0;
-    curl_easy_getinfo(client->curl, CURLINFO_REQUEST_SIZE, &written);
+    curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &written);
     reply->sent = written > 0;
 
     switch (rc) {
@@ -423,6 +486,25 @@ ctl_reply_check(const ctl_reply_t *reply)
     json_decref(problem);
 
     return -1;
+}
+
+
+int
+ctl_reply_code(const ctl_reply_t *reply, const char *code)
+{
+    int          same;
+    json_t      *problem;
+    const char  *text;
+
+    problem = reply->size == 0 ? NULL
+              : json_loadb(reply->body, reply->size, 0, NULL);
+
+    text = json_string_value(json_object_get(problem, "code"));
+    same = text != NULL && strcmp(text, code) == 0;
+
+    json_decref(problem);
+
+    return same;
 }
 
 

@@ -25,11 +25,11 @@ typedef struct {
 } ctl_connection_t;
 
 #define CTL_CONNECTION(c)                                                    \
-    { "url", "URL", "where the gateway is ($SANDBOX_URL)", 1, &(c)->url },   \
+    { "url", "URL", "where the gateway is ($SANDBOX_URL)", 1, &(c)->url, 0 },\
     { "token", "TOKEN", "the bearer token ($SANDBOX_TOKEN)", 1,              \
-      &(c)->token },                                                         \
+      &(c)->token, 0 },                                                      \
     { "state", "DIR", "of 'make run', has both of them (run)", 1,            \
-      &(c)->state }
+      &(c)->state, 0 }
 
 
 typedef struct {
@@ -59,6 +59,31 @@ void ctl_client_close(ctl_client_t *client);
 /* 1: ctl_client_open() would find a URL; says nothing. */
 int ctl_client_known(const ctl_connection_t *connection);
 
+typedef struct {
+    const char         *method;
+    const char         *path;                    /* below the URL */
+    const char         *accept;                  /* NULL: anything */
+    const char         *type;                    /* of the body; NULL: none */
+    const void         *body;                    /* kept until it is sent */
+    size_t              size;
+    long                wait;                    /* seconds; 0: for ever */
+} ctl_call_t;
+
+
+/*
+ * Makes an easy handle ready for a call.  `*headers` are the handle's until
+ * it is done, then the caller's.  0, or -1 after a sentence.
+ */
+int ctl_client_prepare(ctl_client_t *client, CURL *curl,
+    const ctl_call_t *call, struct curl_slist **headers);
+
+/* The sentence about a call that failed, and reply->sent.  Returns -1. */
+int ctl_client_failed(const ctl_client_t *client, CURL *curl, CURLcode rc,
+    long wait, ctl_reply_t *reply);
+
+/* For CURLOPT_WRITEFUNCTION; the context is a ctl_reply_t. */
+size_t ctl_reply_write(char *data, size_t size, size_t n, void *context);
+
 /*
  * One call; `body` is JSON, or NULL.  `wait`: seconds until it must have
  * ended.  0 when any HTTP answer came, or -1 after a sentence.
@@ -76,6 +101,9 @@ json_t *ctl_reply_object(const ctl_reply_t *reply);
 
 /* A 2xx reply: 0; else -1 after that sentence. */
 int ctl_reply_check(const ctl_reply_t *reply);
+
+/* 1: it reports a problem with that code. */
+int ctl_reply_code(const ctl_reply_t *reply, const char *code);
 
 
 #endif /* SANDBOX_CTL_CLIENT_H */

@@ -12,7 +12,7 @@
 
 #define CTL_VERSION  "0.1.0"
 
-/* exit statuses; `run` has CTL_SERVICE for both kinds of fault */
+/* exit statuses; `run`, which has a command's, has CTL_SERVICE for both */
 
 #define CTL_OK       0
 #define CTL_FAULT    1
@@ -28,6 +28,9 @@ typedef struct {
 
 
 int ctl_run(int argc, char **argv);
+int ctl_logs(int argc, char **argv);
+int ctl_ps(int argc, char **argv);
+int ctl_cancel(int argc, char **argv);
 int ctl_reset(int argc, char **argv);
 int ctl_remove(int argc, char **argv);
 int ctl_status(int argc, char **argv);
@@ -51,6 +54,10 @@ void ctl_set_verb(const char *verb);
  */
 int ctl_file_read(const char *name, size_t max, uint8_t **data, size_t *size);
 
+/* The same from a descriptor that is open, and stays so. */
+int ctl_fd_read(int fd, const char *name, size_t max, uint8_t **data,
+    size_t *size);
+
 /* Writes all of it.  0, or -1 with errno. */
 int ctl_write(int fd, const void *data, size_t size);
 
@@ -61,8 +68,9 @@ int ctl_write(int fd, const void *data, size_t size);
 char *ctl_base64_encode(const uint8_t *data, size_t size);
 uint8_t *ctl_base64_decode(const char *text, size_t length, size_t *size);
 
-/* 1: fit to be a conversation's id. */
-int ctl_conversation_valid(const char *id);
+/* 0: fit to be that; -1 after a sentence. */
+int ctl_conversation_check(const char *id);
+int ctl_command_check(const char *id);
 
 
 #endif /* SANDBOX_CTL_H */

@@ -72,14 +72,15 @@ ctl_doctor(int argc, char **argv)
     static const ctl_option_t  options[] = {
         CTL_CONNECTION(&doctor.connection),
         { "runner", "PATH", "sandbox-runner (the one beside sandboxctl)", 1,
-          &doctor.runner_value },
+          &doctor.runner_value, 0 },
         { "agent", "PATH", "sandbox-agent (the one beside sandboxctl)", 1,
-          &doctor.agent_value },
-        { "base", "DIR", "(" CTL_BASE ")", 1, &doctor.base_value },
+          &doctor.agent_value, 0 },
+        { "base", "DIR", "(" CTL_BASE ")", 1, &doctor.base_value, 0 },
         { "module", "PATH", "the nginx module (beside sandboxctl)", 1,
-          &doctor.module_value },
-        { "nginx", "PATH", "nginx (/usr/sbin/nginx)", 1, &doctor.nginx_value },
-        { NULL, NULL, NULL, 0, NULL }
+          &doctor.module_value, 0 },
+        { "nginx", "PATH", "nginx (/usr/sbin/nginx)", 1, &doctor.nginx_value,
+          0 },
+        { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
     static ctl_command_t  command = {

@@ -15,6 +15,9 @@
 
 static const ctl_verb_t  ctl_verbs[] = {
     { "run", "run a command in a conversation's sandbox", ctl_run },
+    { "logs", "what a command has written, and writes", ctl_logs },
+    { "ps", "the commands of a conversation", ctl_ps },
+    { "cancel", "end a command and all its processes", ctl_cancel },
     { "reset", "give a conversation a fresh sandbox", ctl_reset },
     { "rm", "end a conversation and all that is in it", ctl_remove },
     { "status", "the gateway's state and limits, or a conversation's",
@@ -36,7 +39,9 @@ ctl_help(void)
         printf("  %-10s %s\n", verb->name, verb->summary);
     }
 
-    printf("\n'sandboxctl VERB --help' says more.\n");
+    printf("\n'sandboxctl VERB --help' says more. It exits with 0, 1 for "
+           "what failed, 2 for a\ncommand line that can't be; run exits with "
+           "the command's status, or 125 for both.\n");
 }
 
 

@@ -16,8 +16,12 @@
 
 static int ctl_option_read(ctl_command_t *command, const char *word,
     const char *next);
+static int ctl_option_take(const ctl_option_t *option, const char *value,
+    const char *next);
 static const ctl_option_t *ctl_option_find(const ctl_command_t *command,
     const char *name, size_t size);
+static const ctl_option_t *ctl_option_letter(const ctl_command_t *command,
+    const char *word);
 static int ctl_option_unknown(const ctl_command_t *command, const char *word,
     size_t size);
 static int ctl_args_check(const ctl_command_t *command);
@@ -87,11 +91,14 @@ ctl_option_read(ctl_command_t *command, const char *word, const char *next)
 {
     size_t               size;
     const char          *name, *value;
-    ctl_values_t        *values;
     const ctl_option_t  *option;
 
     if (word[1] != '-') {
-        return ctl_option_unknown(command, word, strlen(word));
+        option = ctl_option_letter(command, word);
+
+        return option == NULL
+               ? ctl_option_unknown(command, word, strlen(word))
+               : ctl_option_take(option, NULL, next);
     }
 
     name = word + 2;
@@ -102,6 +109,16 @@ ctl_option_read(ctl_command_t *command, const char *word, const char *next)
     if (option == NULL) {
         return ctl_option_unknown(command, word, size + 2);
     }
+
+    return ctl_option_take(option, value != NULL ? value + 1 : NULL, next);
+}
+
+
+static int
+ctl_option_take(const ctl_option_t *option, const char *value,
+    const char *next)
+{
+    ctl_values_t  *values;
 
     values = option->values;
 
@@ -120,7 +137,7 @@ ctl_option_read(ctl_command_t *command, const char *word, const char *next)
     }
 
     if (value != NULL) {
-        values->value[values->n++] = value + 1;
+        values->value[values->n++] = value;
         return 0;
     }
 
@@ -144,6 +161,27 @@ ctl_option_find(const ctl_command_t *command, const char *name, size_t size)
         if (strlen(option->name) == size
             && memcmp(option->name, name, size) == 0)
         {
+            return option;
+        }
+    }
+
+    return NULL;
+}
+
+
+/* "-k" alone; letters are not put together */
+
+static const ctl_option_t *
+ctl_option_letter(const ctl_command_t *command, const char *word)
+{
+    const ctl_option_t  *option;
+
+    if (word[1] == '\0' || word[2] != '\0') {
+        return NULL;
+    }
+
+    for (option = command->options; option->name != NULL; option++) {
+        if (option->letter == word[1]) {
             return option;
         }
     }
@@ -211,8 +249,10 @@ ctl_options_help(const ctl_command_t *command)
     }
 
     for (option = command->options; option->name != NULL; option++) {
-        snprintf(head, sizeof(head), "--%s%s%s", option->name,
-                 option->argument == NULL ? "" : " ",
+        snprintf(head, sizeof(head), "%s%.*s%s--%s%s%s",
+                 option->letter == 0 ? "" : "-", option->letter != 0,
+                 &option->letter, option->letter == 0 ? "" : ", ",
+                 option->name, option->argument == NULL ? "" : " ",
                  option->argument == NULL ? "" : option->argument);
         printf("  %-20s %s\n", head, option->help);
     }

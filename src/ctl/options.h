@@ -26,6 +26,7 @@ typedef struct {
     const char    *help;
     unsigned       max;                          /* times it may be given */
     ctl_values_t  *values;
+    char           letter;                       /* 'k' of "-k"; 0: none */
 } ctl_option_t;
 
 typedef struct {

@@ -21,7 +21,7 @@ ctl_remove(int argc, char **argv)
 
     static const ctl_option_t  options[] = {
         CTL_CONNECTION(&connection),
-        { NULL, NULL, NULL, 0, NULL }
+        { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
     static ctl_command_t  command = {
@@ -45,7 +45,7 @@ ctl_reset(int argc, char **argv)
 
     static const ctl_option_t  options[] = {
         CTL_CONNECTION(&connection),
-        { NULL, NULL, NULL, 0, NULL }
+        { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
     static ctl_command_t  command = {
@@ -77,9 +77,7 @@ ctl_conversation_call(ctl_command_t *command, ctl_connection_t *connection,
         return rc == CTL_READ_HELP ? CTL_OK : CTL_USAGE;
     }
 
-    if (!ctl_conversation_valid(command->args[0])) {
-        ctl_fault("\"%s\" is not a conversation: 1 to 128 letters, digits "
-                  "and ._:-", command->args[0]);
+    if (ctl_conversation_check(command->args[0]) == -1) {
         return CTL_USAGE;
     }
 

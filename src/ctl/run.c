@@ -1,21 +1,27 @@
 /*
  * sandboxctl run: a command in a conversation's sandbox, as if it ran here.
- * Streams come through to the byte, the exit status is the command's own.
+ * Its streams come through to the byte and as they come, ours goes to it, the
+ * exit status is the command's own, Ctrl-C ends it.
  */
 
 #include "ctl.h"
 #include "client.h"
+#include "live.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <openssl/rand.h>
 
 
 #define CTL_MAX_STDIN     (44 * 1024 * 1024)     /* 59 MiB of base64 */
+#define CTL_MAX_AHEAD     (256 * 1024)           /* sent with the command */
 #define CTL_MAX_TIMEOUT   86400                  /* seconds */
 
 /*
@@ -32,6 +38,9 @@ typedef struct {
     ctl_values_t       cwd;
     ctl_values_t       env;
     ctl_values_t       stdin_file;
+    ctl_values_t       interactive;
+    ctl_values_t       no_stdin;
+    ctl_values_t       background;
     ctl_values_t       fresh;
     ctl_values_t       id;
     ctl_values_t       json;
@@ -42,19 +51,24 @@ static json_t *ctl_run_request(const ctl_run_t *run, const char *text,
     long timeout);
 static int ctl_run_env(json_t *request, const ctl_values_t *env);
 static int ctl_run_stdin(json_t *request, const char *name);
-static int ctl_run_id(json_t *request, const ctl_run_t *run, char id[32]);
+static int ctl_run_input(json_t *request, const ctl_run_t *run);
+static ssize_t ctl_run_ahead(int fd, uint8_t *data, size_t size, int *ended);
+static int ctl_run_base64(json_t *request, const uint8_t *data, size_t size);
+static int ctl_run_id(json_t *request, const ctl_run_t *run);
 static int ctl_run_call(const ctl_run_t *run, const char *conversation,
-    const char *body, long wait, const char *id);
-static int ctl_run_result(const ctl_run_t *run, const ctl_reply_t *reply);
-static int ctl_run_stream(const json_t *result, const char *name, int fd);
+    json_t *request, int input, long wait);
+static int ctl_run_live(const ctl_run_t *run, ctl_live_t *live,
+    const json_t *request);
+static int ctl_run_plain(json_t *request, int input);
+static int ctl_run_output(const json_t *result, const char *name, int fd);
+static int ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply);
 static int ctl_run_status(const json_t *result);
 
 
 int
 ctl_run(int argc, char **argv)
 {
-    int         rc;
-    char        id[32], *body;
+    int         rc, input;
     long        timeout;
     json_t     *request;
 
@@ -63,25 +77,36 @@ ctl_run(int argc, char **argv)
     static const ctl_option_t  options[] = {
         CTL_CONNECTION(&run.connection),
         { "timeout", "TIME", "at most 30s, 5m, ... on the wall clock", 1,
-          &run.timeout },
-        { "cwd", "DIR", "where it runs (/home/sandbox)", 1, &run.cwd },
+          &run.timeout, 0 },
+        { "cwd", "DIR", "where it runs (/home/sandbox)", 1, &run.cwd, 0 },
         { "env", "NAME=VALUE", "more environment; may be repeated",
-          CTL_MAX_VALUES, &run.env },
+          CTL_MAX_VALUES, &run.env, 0 },
         { "stdin", "FILE", "its standard input; - is ours", 1,
-          &run.stdin_file },
+          &run.stdin_file, 0 },
+        { "interactive", NULL, "it gets ours, even if that is a terminal", 1,
+          &run.interactive, 'i' },
+        { "no-stdin", NULL, "it gets none, even if ours is no terminal", 1,
+          &run.no_stdin, 'n' },
+        { "background", NULL, "print the command's id and leave it running",
+          1, &run.background, 'b' },
         { "fresh", NULL, "in a new sandbox, the old one is thrown away", 1,
-          &run.fresh },
+          &run.fresh, 0 },
         { "id", "COMMANDID", "the same id again gives the same result", 1,
-          &run.id },
-        { "json", NULL, "print the result as it is", 1, &run.json },
-        { NULL, NULL, NULL, 0, NULL }
+          &run.id, 0 },
+        { "json", NULL, "print the result as it is", 1, &run.json, 0 },
+        { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
     static ctl_command_t  command = {
         .usage = "run [options] CONVERSATION COMMAND",
-        .about = "Runs COMMAND with bash. Exits with its status: 124 after "
-                 "a time-out, 128+N after\nsignal N, 125 when the service "
-                 "failed.\n",
+        .about = "Runs COMMAND with bash; what it writes comes as it is "
+                 "written. It reads our standard\ninput, unless that is a "
+                 "terminal (with --json or --background: what --stdin "
+                 "names).\nExits with its status: 124 after a time-out, "
+                 "128+N after signal N, 125 for whatever\nfailed on the way "
+                 "to it. Ctrl-C cancels the command, once more leaves at "
+                 "once.\nA lost connection is made again; the command runs "
+                 "on meanwhile.\n",
         .options = options,
         .min = 2,
         .max = 2
@@ -93,9 +118,11 @@ ctl_run(int argc, char **argv)
         return rc == CTL_READ_HELP ? CTL_OK : CTL_SERVICE;
     }
 
-    if (!ctl_conversation_valid(command.args[0])) {
-        ctl_fault("\"%s\" is not a conversation: 1 to 128 letters, digits "
-                  "and ._:-", command.args[0]);
+    if (ctl_conversation_check(command.args[0]) == -1) {
+        return CTL_SERVICE;
+    }
+
+    if (run.id.n > 0 && ctl_command_check(run.id.value[0]) == -1) {
         return CTL_SERVICE;
     }
 
@@ -111,23 +138,23 @@ ctl_run(int argc, char **argv)
         }
     }
 
+    input = -1;
+    rc = CTL_SERVICE;
     request = ctl_run_request(&run, command.args[1], timeout);
 
-    if (request == NULL || ctl_run_id(request, &run, id) == -1) {
-        json_decref(request);
-        return CTL_SERVICE;
+    if (request != NULL && ctl_run_id(request, &run) == 0) {
+
+        if (run.json.n == 0 && run.background.n == 0) {
+            input = ctl_run_input(request, &run);
+        }
+
+        if (input != -2) {
+            rc = ctl_run_call(&run, command.args[0], request, input,
+                              CTL_RUN_WAIT + timeout);
+        }
     }
 
-    body = json_dumps(request, JSON_COMPACT);
     json_decref(request);
-
-    if (body == NULL) {
-        ctl_fault("no memory");
-        return CTL_SERVICE;
-    }
-
-    rc = ctl_run_call(&run, command.args[0], body, CTL_RUN_WAIT + timeout, id);
-    free(body);
 
     return rc;
 }
@@ -162,6 +189,16 @@ ctl_run_request(const ctl_run_t *run, const char *text, long timeout)
                                   json_integer(timeout));
     }
 
+    /* or the gateway takes a stream to have more, later */
+
+    if (run->json.n == 0) {
+        rc |= json_object_set_new(request, "stdinOpen", json_false());
+    }
+
+    if (run->background.n > 0) {
+        rc |= json_object_set_new(request, "background", json_true());
+    }
+
     if (run->fresh.n > 0) {
         rc |= json_object_set_new(request, "fresh", json_true());
     }
@@ -175,7 +212,7 @@ ctl_run_request(const ctl_run_t *run, const char *text, long timeout)
         goto failed;
     }
 
-    if (run->stdin_file.n > 0
+    if (run->stdin_file.n > 0 && (run->json.n > 0 || run->background.n > 0)
         && ctl_run_stdin(request, run->stdin_file.value[0]) == -1)
     {
         goto failed;
@@ -233,11 +270,12 @@ ctl_run_env(json_t *request, const ctl_values_t *env)
 }
 
 
+/* All of it at once, where nothing can follow. */
+
 static int
 ctl_run_stdin(json_t *request, const char *name)
 {
     int       rc;
-    char     *text;
     size_t    size;
     uint8_t  *data;
 
@@ -245,8 +283,136 @@ ctl_run_stdin(json_t *request, const char *name)
         return -1;
     }
 
-    text = ctl_base64_encode(data, size);
+    rc = ctl_run_base64(request, data, size);
     free(data);
+
+    return rc;
+}
+
+
+/*
+ * The descriptor that is passed on while the command runs; -1: there is no
+ * more than what goes with the request; -2 after a sentence.
+ */
+
+static int
+ctl_run_input(json_t *request, const ctl_run_t *run)
+{
+    int           fd, rc, ended;
+    ssize_t       n;
+    uint8_t      *data;
+    const char   *name;
+    struct stat   status;
+
+    name = ctl_value(&run->stdin_file, NULL);
+    fd = STDIN_FILENO;
+
+    if (name != NULL && strcmp(name, "-") != 0) {
+        fd = open(name, O_RDONLY|O_CLOEXEC|O_NOCTTY);
+
+        if (fd == -1) {
+            ctl_fault("can't open %s: %s", name, strerror(errno));
+            return -2;
+        }
+
+    } else if (run->no_stdin.n > 0
+               || (name == NULL && run->interactive.n == 0
+                   && (isatty(fd) || fstat(fd, &status) == -1)))
+    {
+        return -1;
+    }
+
+    data = malloc(CTL_MAX_AHEAD);
+
+    if (data == NULL) {
+        ctl_fault("no memory");
+        return -2;
+    }
+
+    n = ctl_run_ahead(fd, data, CTL_MAX_AHEAD, &ended);
+    rc = 0;
+
+    if (n == -1) {
+        rc = ctl_fault("can't read %s: %s", name != NULL ? name : "stdin",
+                       strerror(errno));
+
+    } else if (n > 0) {
+        rc = ctl_run_base64(request, data, (size_t) n);
+    }
+
+    free(data);
+
+    if (rc == -1) {
+        return -2;
+    }
+
+    if (ended) {
+        return -1;
+    }
+
+    if (json_object_set_new(request, "stdinOpen", json_true()) == -1) {
+        ctl_fault("no memory");
+        return -2;
+    }
+
+    return fd;
+}
+
+
+/*
+ * What can be read without waiting for anybody: a file, or what a writer has
+ * left behind.  Most inputs are small, and cost no call of their own then.
+ */
+
+static ssize_t
+ctl_run_ahead(int fd, uint8_t *data, size_t size, int *ended)
+{
+    int             file;
+    size_t          n;
+    ssize_t         got;
+    struct stat     status;
+    struct pollfd   p;
+
+    *ended = 0;
+
+    file = fstat(fd, &status) == 0
+           && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)
+               || (S_ISCHR(status.st_mode) && !isatty(fd)));
+
+    for (n = 0; n < size; n += (size_t) got) {
+        p.fd = fd;
+        p.events = POLLIN;
+        p.revents = 0;
+
+        if (!file && (poll(&p, 1, 0) != 1 || (p.revents & POLLHUP) == 0)) {
+            break;
+        }
+
+        do {
+            got = read(fd, data + n, size - n);
+        } while (got == -1 && errno == EINTR);
+
+        if (got == -1) {
+            return -1;
+        }
+
+        if (got == 0) {
+            *ended = 1;
+            break;
+        }
+    }
+
+    return (ssize_t) n;
+}
+
+
+static int
+ctl_run_base64(json_t *request, const uint8_t *data, size_t size)
+{
+    int    rc;
+    char  *text;
+
+    text = ctl_base64_encode(data, size);
 
     if (text == NULL) {
         return ctl_fault("no memory");
@@ -265,9 +431,10 @@ ctl_run_stdin(json_t *request, const char *name)
  */
 
 static int
-ctl_run_id(json_t *request, const ctl_run_t *run, char id[32])
+ctl_run_id(json_t *request, const ctl_run_t *run)
 {
     int          rc;
+    char         id[32];
     uint8_t      random[10];
     unsigned     i;
     const char  *given;
@@ -286,9 +453,6 @@ ctl_run_id(json_t *request, const ctl_run_t *run, char id[32])
         }
 
         given = id;
-
-    } else {
-        id[0] = '\0';
     }
 
     rc = json_object_set_new(request, "commandId", json_string(given));
@@ -298,84 +462,192 @@ ctl_run_id(json_t *request, const ctl_run_t *run, char id[32])
 
 
 static int
-ctl_run_call(const ctl_run_t *run, const char *conversation, const char *body,
-    long wait, const char *id)
+ctl_run_call(const ctl_run_t *run, const char *conversation, json_t *request,
+    int input, long wait)
 {
     int            rc;
     char           path[256];
-    ctl_reply_t    reply;
+    ctl_live_t     live;
     ctl_client_t   client;
 
-    memset(&reply, 0, sizeof(ctl_reply_t));
+    memset(&live, 0, sizeof(ctl_live_t));
+
+    if (ctl_client_open(&client, &run->connection, 0) == -1
+        || ctl_live_signals() == -1)
+    {
+        ctl_client_close(&client);
+        return CTL_SERVICE;
+    }
+
+    snprintf(path, sizeof(path), "v1/conversations/%s/commands",
+             conversation);
+
+    live.client = &client;
+    live.conversation = conversation;
+    live.id = json_string_value(json_object_get(request, "commandId"));
+    live.path = path;
+    live.wait = wait;
+    live.events = run->json.n == 0 && run->background.n == 0;
+    live.input = input;
+
+    rc = ctl_run_live(run, &live, request);
+
+    if (live.refused) {
+
+        /* as one answer, then: where there are no events, there is that */
+
+        live.refused = 0;
+        live.events = 0;
+        live.input = -1;
+        strcat(path, "?encoding=base64");
+
+        rc = ctl_run_plain(request, input) == -1
+             ? CTL_SERVICE : ctl_run_live(run, &live, request);
+    }
+
+    ctl_client_close(&client);
+
+    return ctl_live_signal() == 0 ? rc : 128 + ctl_live_signal();
+}
+
+
+static int
+ctl_run_live(const ctl_run_t *run, ctl_live_t *live, const json_t *request)
+{
+    int    rc;
+    char  *body;
+
+    body = json_dumps(request, JSON_COMPACT);
+
+    if (body == NULL) {
+        ctl_fault("no memory");
+        return CTL_SERVICE;
+    }
+
+    live->body = body;
     rc = CTL_SERVICE;
 
-    if (ctl_client_open(&client, &run->connection, 0) == -1) {
-        goto done;
+    if (ctl_live(live) == 0 && !live->refused) {
+        rc = live->events ? ctl_run_status(live->result)
+                          : ctl_run_answer(run, &live->reply);
     }
 
-    snprintf(path, sizeof(path), "v1/conversations/%s/commands%s",
-             conversation, run->json.n > 0 ? "" : "?encoding=base64");
-
-    if (ctl_client_call(&client, "POST", path, body, wait, &reply) == -1) {
-
-        if (reply.sent) {
-            ctl_fault("the command may run all the same; again with --id %s "
-                      "gives its result", id[0] != '\0' ? id
-                                          : ctl_value(&run->id, ""));
-        }
-
-        goto done;
-    }
-
-    rc = ctl_run_result(run, &reply);
-
-done:
-
-    ctl_reply_free(&reply);
-    ctl_client_close(&client);
+    ctl_live_free(live);
+    live->body = NULL;
+    free(body);
 
     return rc;
 }
 
 
+/* The same request with all of its input, for one answer. */
+
 static int
-ctl_run_result(const ctl_run_t *run, const ctl_reply_t *reply)
+ctl_run_plain(json_t *request, int input)
 {
-    int      status;
-    json_t  *result;
+    int            rc;
+    size_t         size, have;
+    uint8_t       *data, *all, *larger;
+    const json_t  *text;
 
-    result = ctl_reply_object(reply);
+    json_object_del(request, "stdinOpen");
 
-    if (result == NULL) {
+    if (input == -1) {
+        return 0;
+    }
+
+    all = NULL;
+    have = 0;
+    text = json_object_get(request, "stdinBase64");
+
+    if (text != NULL) {
+        all = ctl_base64_decode(json_string_value(text),
+                                json_string_length(text), &have);
+        if (all == NULL) {
+            return ctl_fault("no memory");
+        }
+    }
+
+    if (ctl_fd_read(input, "the standard input", CTL_MAX_STDIN - have, &data,
+                    &size)
+        == -1)
+    {
+        free(all);
+        return -1;
+    }
+
+    larger = realloc(all, have + size + 1);
+
+    if (larger == NULL) {
+        rc = ctl_fault("no memory");
+
+    } else {
+        all = larger;
+        memcpy(all + have, data, size);
+        rc = ctl_run_base64(request, all, have + size);
+    }
+
+    free(data);
+    free(all);
+
+    return rc;
+}
+
+
+/* One answer: as it is, or the id of what goes on in the background. */
+
+static int
+ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply)
+{
+    int          status;
+    json_t      *answer;
+    const char  *id;
+
+    answer = ctl_reply_object(reply);
+
+    if (answer == NULL) {
         return CTL_SERVICE;
     }
+
+    id = json_string_value(json_object_get(answer, "commandId"));
+    status = CTL_OK;
 
     if (run->json.n > 0) {
-        if (ctl_write(STDOUT_FILENO, reply->body, reply->size) == -1
-            || (reply->body[reply->size - 1] != '\n'
-                && ctl_write(STDOUT_FILENO, "\n", 1) == -1))
-        {
-            ctl_fault("can't write to stdout: %s", strerror(errno));
-            json_decref(result);
-            return CTL_SERVICE;
+        status = ctl_write(STDOUT_FILENO, reply->body, reply->size);
+
+        if (status == 0 && reply->body[reply->size - 1] != '\n') {
+            status = ctl_write(STDOUT_FILENO, "\n", 1);
         }
 
-    } else if (ctl_run_stream(result, "stdoutBase64", STDOUT_FILENO) == -1
-               || ctl_run_stream(result, "stderrBase64", STDERR_FILENO) == -1)
-    {
-        json_decref(result);
-        return CTL_SERVICE;
+    } else if (run->background.n == 0) {
+        status = ctl_run_output(answer, "stdoutBase64", STDOUT_FILENO);
+
+        if (status == 0) {
+            status = ctl_run_output(answer, "stderrBase64", STDERR_FILENO);
+        }
+
+    } else if (id == NULL || printf("%s\n", id) < 0 || fflush(stdout) != 0) {
+        status = -1;
     }
 
-    status = ctl_run_status(result);
-    json_decref(result);
+    if (status == -1) {
+        ctl_fault("can't write the answer: %s", strerror(errno));
+        status = CTL_SERVICE;
+
+    } else if (json_object_get(answer, "outcome") != NULL) {
+        status = ctl_run_status(answer);
+    }
+
+    json_decref(answer);
 
     return status;
 }
 
 
+/* 0, or -1 with errno. */
+
 static int
-ctl_run_stream(const json_t *result, const char *name, int fd)
+ctl_run_output(const json_t *result, const char *name, int fd)
 {
     int            rc;
     size_t         size;
@@ -383,22 +655,20 @@ ctl_run_stream(const json_t *result, const char *name, int fd)
     const json_t  *text;
 
     text = json_object_get(result, name);
-
-    if (!json_is_string(text)) {
-        return ctl_fault("the result has no %s", name);
-    }
-
-    data = ctl_base64_decode(json_string_value(text),
-                             json_string_length(text), &size);
+    data = json_is_string(text)
+           ? ctl_base64_decode(json_string_value(text),
+                               json_string_length(text), &size)
+           : NULL;
 
     if (data == NULL) {
-        return ctl_fault("the result's %s is not base64", name);
+        errno = EBADMSG;
+        return -1;
     }
 
     rc = ctl_write(fd, data, size);
     free(data);
 
-    return rc == -1 ? ctl_fault("can't write: %s", strerror(errno)) : 0;
+    return rc;
 }
 
 
@@ -445,7 +715,9 @@ ctl_run_status(const json_t *result)
         return CTL_SERVICE;
     }
 
-    if (strcmp(outcome, "exit") != 0 && strcmp(outcome, "signal") != 0) {
+    if (strcmp(outcome, "exit") != 0 && strcmp(outcome, "signal") != 0
+        && ctl_live_signal() == 0)
+    {
         ctl_fault("the command was ended early (%s)", outcome);
     }
 

@@ -17,7 +17,10 @@
 
 static int ctl_status_gateway(ctl_client_t *client);
 static int ctl_status_object(ctl_client_t *client, const char *path);
+static json_t *ctl_status_get(ctl_client_t *client, const char *path);
 static void ctl_print(const json_t *value, const char *name, int depth);
+static void ctl_print_list(const json_t *list, const char *name, int depth);
+static void ctl_print_text(const char *text);
 static void ctl_print_number(const char *name, json_int_t n);
 static int ctl_ends(const char *name, const char *tail);
 
@@ -33,7 +36,7 @@ ctl_status(int argc, char **argv)
 
     static const ctl_option_t  options[] = {
         CTL_CONNECTION(&connection),
-        { NULL, NULL, NULL, 0, NULL }
+        { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
     static ctl_command_t  command = {
@@ -52,9 +55,7 @@ ctl_status(int argc, char **argv)
         return rc == CTL_READ_HELP ? CTL_OK : CTL_USAGE;
     }
 
-    if (command.nargs == 1 && !ctl_conversation_valid(command.args[0])) {
-        ctl_fault("\"%s\" is not a conversation: 1 to 128 letters, digits "
-                  "and ._:-", command.args[0]);
+    if (command.nargs == 1 && ctl_conversation_check(command.args[0]) == -1) {
         return CTL_USAGE;
     }
 
@@ -80,20 +81,11 @@ ctl_status(int argc, char **argv)
 static int
 ctl_status_gateway(ctl_client_t *client)
 {
-    int            ready;
-    json_t        *health;
-    const char    *status;
-    ctl_reply_t    reply;
+    int          ready;
+    json_t      *health, *limits;
+    const char  *status;
 
-    if (ctl_client_call(client, "GET", "health", NULL, CTL_REPLY_WAIT, &reply)
-        == -1)
-    {
-        ctl_reply_free(&reply);
-        return -1;
-    }
-
-    health = ctl_reply_object(&reply);
-    ctl_reply_free(&reply);
+    health = ctl_status_get(client, "health");
 
     if (health == NULL) {
         return -1;
@@ -103,12 +95,18 @@ ctl_status_gateway(ctl_client_t *client)
     ready = status != NULL && strcmp(status, "ready") == 0;
 
     printf("%-28s %s\n", "gateway", client->url);
-    ctl_print(health, NULL, 0);
-    json_decref(health);
 
-    if (ctl_status_object(client, "v1/limits") == -1) {
-        return -1;
+    /* the limits say the same and more, but not to everybody */
+
+    limits = ctl_status_get(client, "v1/limits");
+    ctl_print(limits != NULL ? limits : health, NULL, 0);
+
+    if (limits == NULL) {
+        ready = 0;
     }
+
+    json_decref(health);
+    json_decref(limits);
 
     return ready ? 0 : -1;
 }
@@ -117,18 +115,9 @@ ctl_status_gateway(ctl_client_t *client)
 static int
 ctl_status_object(ctl_client_t *client, const char *path)
 {
-    json_t        *object;
-    ctl_reply_t    reply;
+    json_t  *object;
 
-    if (ctl_client_call(client, "GET", path, NULL, CTL_REPLY_WAIT, &reply)
-        == -1)
-    {
-        ctl_reply_free(&reply);
-        return -1;
-    }
-
-    object = ctl_reply_object(&reply);
-    ctl_reply_free(&reply);
+    object = ctl_status_get(client, path);
 
     if (object == NULL) {
         return -1;
@@ -141,15 +130,36 @@ ctl_status_object(ctl_client_t *client, const char *path)
 }
 
 
+/* NULL after a sentence. */
+
+static json_t *
+ctl_status_get(ctl_client_t *client, const char *path)
+{
+    json_t        *object;
+    ctl_reply_t    reply;
+
+    object = NULL;
+
+    if (ctl_client_call(client, "GET", path, NULL, CTL_REPLY_WAIT, &reply)
+        == 0)
+    {
+        object = ctl_reply_object(&reply);
+    }
+
+    ctl_reply_free(&reply);
+
+    return object;
+}
+
+
 /* "limits.memoryBytes" and its value, a line each. */
 
 static void
 ctl_print(const json_t *value, const char *name, int depth)
 {
-    size_t       i;
     char         path[256];
     json_t      *item;
-    const char  *key, *p;
+    const char  *key;
 
     if (depth > CTL_MAX_DEPTH) {
         return;
@@ -167,19 +177,12 @@ ctl_print(const json_t *value, const char *name, int depth)
         return;
 
     case JSON_ARRAY:
-        for (i = 0; i < json_array_size(value); i++) {
-            ctl_print(json_array_get(value, i), name, depth + 1);
-        }
-
+        ctl_print_list(value, name, depth);
         return;
 
     case JSON_STRING:
         printf("%-28s ", name);
-
-        for (p = json_string_value(value); *p != '\0'; p++) {
-            putchar((unsigned char) *p < 0x20 || *p == 0x7f ? ' ' : *p);
-        }
-
+        ctl_print_text(json_string_value(value));
         putchar('\n');
         return;
 
@@ -201,6 +204,49 @@ ctl_print(const json_t *value, const char *name, int depth)
 
     default:
         printf("%-28s -\n", name);
+    }
+}
+
+
+/* Words in one line, anything else a line each. */
+
+static void
+ctl_print_list(const json_t *list, const char *name, int depth)
+{
+    size_t  i, words;
+
+    words = 0;
+
+    for (i = 0; i < json_array_size(list); i++) {
+        words += json_is_string(json_array_get(list, i));
+    }
+
+    if (words < json_array_size(list)) {
+        for (i = 0; i < json_array_size(list); i++) {
+            ctl_print(json_array_get(list, i), name, depth + 1);
+        }
+
+        return;
+    }
+
+    printf("%-28s ", name);
+
+    for (i = 0; i < words; i++) {
+        printf("%s", i == 0 ? "" : ", ");
+        ctl_print_text(json_string_value(json_array_get(list, i)));
+    }
+
+    printf("%s\n", words == 0 ? "-" : "");
+}
+
+
+/* It is not for the terminal to obey. */
+
+static void
+ctl_print_text(const char *text)
+{
+    for ( /* void */ ; *text != '\0'; text++) {
+        putchar((unsigned char) *text < 0x20 || *text == 0x7f ? ' ' : *text);
     }
 }
 

@@ -15,6 +15,12 @@
 #include <openssl/evp.h>
 
 
+#define CTL_ID  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+static int ctl_id_valid(const char *id, const char *letters, size_t max);
+
+
 static const char  *ctl_verb = "";
 
 
@@ -54,17 +60,32 @@ ctl_fault(const char *fmt, ...)
 int
 ctl_file_read(const char *name, size_t max, uint8_t **data, size_t *size)
 {
-    int       fd;
-    size_t    n, room;
-    ssize_t   got;
-    uint8_t  *buf, *larger;
+    int  fd, rc;
 
-    fd = strcmp(name, "-") == 0 ? STDIN_FILENO
-                                : open(name, O_RDONLY|O_CLOEXEC|O_NOCTTY);
+    if (strcmp(name, "-") == 0) {
+        return ctl_fd_read(STDIN_FILENO, name, max, data, size);
+    }
+
+    fd = open(name, O_RDONLY|O_CLOEXEC|O_NOCTTY);
 
     if (fd == -1) {
         return ctl_fault("can't open %s: %s", name, strerror(errno));
     }
+
+    rc = ctl_fd_read(fd, name, max, data, size);
+    close(fd);
+
+    return rc;
+}
+
+
+int
+ctl_fd_read(int fd, const char *name, size_t max, uint8_t **data,
+    size_t *size)
+{
+    size_t    n, room;
+    ssize_t   got;
+    uint8_t  *buf, *larger;
 
     n = 0;
     got = 0;
@@ -81,8 +102,8 @@ ctl_file_read(const char *name, size_t max, uint8_t **data, size_t *size)
             larger = realloc(buf, room + 1);
 
             if (larger == NULL) {
-                ctl_fault("no memory for %s", name);
-                goto failed;
+                free(buf);
+                return ctl_fault("no memory for %s", name);
             }
 
             buf = larger;
@@ -94,18 +115,12 @@ ctl_file_read(const char *name, size_t max, uint8_t **data, size_t *size)
 
     } while (got > 0 && n + (size_t) got <= max);
 
-    if (got == -1) {
-        ctl_fault("can't read %s: %s", name, strerror(errno));
-        goto failed;
-    }
+    if (got != 0) {
+        free(buf);
 
-    if (got > 0) {
-        ctl_fault("%s has more than %zu bytes", name, max);
-        goto failed;
-    }
-
-    if (fd != STDIN_FILENO) {
-        close(fd);
+        return got == -1
+               ? ctl_fault("can't read %s: %s", name, strerror(errno))
+               : ctl_fault("%s has more than %zu bytes", name, max);
     }
 
     buf[n] = '\0';
@@ -113,16 +128,6 @@ ctl_file_read(const char *name, size_t max, uint8_t **data, size_t *size)
     *size = n;
 
     return 0;
-
-failed:
-
-    if (fd != STDIN_FILENO) {
-        close(fd);
-    }
-
-    free(buf);
-
-    return -1;
 }
 
 
@@ -204,13 +209,39 @@ ctl_base64_decode(const char *text, size_t length, size_t *size)
 
 
 int
-ctl_conversation_valid(const char *id)
+ctl_conversation_check(const char *id)
+{
+    if (ctl_id_valid(id, CTL_ID "._:-", 128) && strcmp(id, ".") != 0
+        && strcmp(id, "..") != 0)
+    {
+        return 0;
+    }
+
+    return ctl_fault("\"%s\" is not a conversation: 1 to 128 letters, digits "
+                     "and ._:-", id);
+}
+
+
+int
+ctl_command_check(const char *id)
+{
+    if (ctl_id_valid(id, CTL_ID "._-", 64) && strcmp(id, ".") != 0
+        && strcmp(id, "..") != 0)
+    {
+        return 0;
+    }
+
+    return ctl_fault("\"%s\" is not a command's id: 1 to 64 letters, digits "
+                     "and ._-", id);
+}
+
+
+static int
+ctl_id_valid(const char *id, const char *letters, size_t max)
 {
     size_t  n;
 
-    n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                   "0123456789._:-");
+    n = strspn(id, letters);
 
-    return n > 0 && n <= 128 && id[n] == '\0'
-           && strcmp(id, ".") != 0 && strcmp(id, "..") != 0;
+    return n > 0 && n <= max && id[n] == '\0';
 }

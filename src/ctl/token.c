@@ -58,17 +58,17 @@ ctl_token(int argc, char **argv)
 
     static const ctl_option_t  options[] = {
         { "key", "FILE", "the secret, raw bytes; a private PEM for RS256", 1,
-          &token.key },
-        { "sub", "S", "the user", 1, &token.sub },
+          &token.key, 0 },
+        { "sub", "S", "the user", 1, &token.sub, 0 },
         { "permission", "P", "may be repeated (" CTL_PERMISSION ")",
-          CTL_MAX_VALUES, &token.permission },
-        { "tenant", "T", "claim \"tenant\"", 1, &token.tenant },
-        { "ttl", "TIME", "valid for 30s, 5m, 1h, 2d (1h)", 1, &token.ttl },
-        { "issuer", "I", "claim \"iss\"", 1, &token.issuer },
-        { "audience", "A", "claim \"aud\"", 1, &token.audience },
+          CTL_MAX_VALUES, &token.permission, 0 },
+        { "tenant", "T", "claim \"tenant\"", 1, &token.tenant, 0 },
+        { "ttl", "TIME", "valid for 30s, 5m, 1h, 2d (1h)", 1, &token.ttl, 0 },
+        { "issuer", "I", "claim \"iss\"", 1, &token.issuer, 0 },
+        { "audience", "A", "claim \"aud\"", 1, &token.audience, 0 },
         { "algorithm", "NAME", "HS256 or RS256 (HS256)", 1,
-          &token.algorithm },
-        { NULL, NULL, NULL, 0, NULL }
+          &token.algorithm, 0 },
+        { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
     static ctl_command_t  command = {

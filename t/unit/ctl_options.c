@@ -14,10 +14,10 @@
 static ctl_values_t  key, word, flag;
 
 static const ctl_option_t  options[] = {
-    { "key", "FILE", "a file", 1, &key },
-    { "word", "W", "words", 3, &word },
-    { "flag", NULL, "a flag", 1, &flag },
-    { NULL, NULL, NULL, 0, NULL }
+    { "key", "FILE", "a file", 1, &key, 0 },
+    { "word", "W", "words", 3, &word, 'w' },
+    { "flag", NULL, "a flag", 1, &flag, 'f' },
+    { NULL, NULL, NULL, 0, NULL, 0 }
 };
 
 static ctl_command_t  command;
@@ -92,7 +92,15 @@ test_words(void)
     is_number(read_words("a", "--key"), CTL_READ_BAD, "a value is missing");
     is_number(read_words("a", "--flag=1"), CTL_READ_BAD, "a flag's value");
     is_number(read_words("a", "--kex", "1"), CTL_READ_BAD, "no such option");
-    is_number(read_words("a", "-k"), CTL_READ_BAD, "no short options");
+    is_number(read_words("a", "-k"), CTL_READ_BAD, "no such letter");
+    is_number(read_words("a", "-f"), CTL_READ_OK, "a letter");
+    is_number(flag.n, 1, "is the option");
+    is_number(read_words("-w", "x", "a"), CTL_READ_OK, "a letter's value");
+    is_string(ctl_value(&word, NULL), "x", "is the next word");
+    is_number(command.nargs, 1, "and no argument");
+    is_number(read_words("a", "-w"), CTL_READ_BAD, "it is missing");
+    is_number(read_words("a", "-f", "-f"), CTL_READ_BAD, "once too often");
+    is_number(read_words("a", "-fw"), CTL_READ_BAD, "two letters together");
     is_number(read_words("a", "--"), CTL_READ_OK, "nothing behind --");
     is_number(read_words("a", "--=x"), CTL_READ_BAD, "an option without name");
 }
@@ -190,22 +198,22 @@ test_conversation(void)
 {
     char  name[130];
 
-    ok(ctl_conversation_valid("a"), "a conversation");
-    ok(ctl_conversation_valid("A-z.0:9_"), "every kind of character");
-    ok(ctl_conversation_valid("..."), "three dots");
-    ok(!ctl_conversation_valid(""), "none");
-    ok(!ctl_conversation_valid("."), "a dot");
-    ok(!ctl_conversation_valid(".."), "two dots");
-    ok(!ctl_conversation_valid("a/b"), "a slash");
-    ok(!ctl_conversation_valid("a b"), "a blank");
-    ok(!ctl_conversation_valid("a?b"), "a question mark");
-    ok(!ctl_conversation_valid("\xc3\xa4"), "a letter with dots");
+    is_number(ctl_conversation_check("a"), 0, "a conversation");
+    is_number(ctl_conversation_check("A-z.0:9_"), 0, "every kind of character");
+    is_number(ctl_conversation_check("..."), 0, "three dots");
+    is_number(ctl_conversation_check(""), -1, "none");
+    is_number(ctl_conversation_check("."), -1, "a dot");
+    is_number(ctl_conversation_check(".."), -1, "two dots");
+    is_number(ctl_conversation_check("a/b"), -1, "a slash");
+    is_number(ctl_conversation_check("a b"), -1, "a blank");
+    is_number(ctl_conversation_check("a?b"), -1, "a question mark");
+    is_number(ctl_conversation_check("\xc3\xa4"), -1, "a letter with dots");
 
     memset(name, 'a', sizeof(name));
     name[129] = '\0';
-    ok(!ctl_conversation_valid(name), "129 characters");
+    is_number(ctl_conversation_check(name), -1, "129 characters");
     name[128] = '\0';
-    ok(ctl_conversation_valid(name), "128 characters");
+    is_number(ctl_conversation_check(name), 0, "128 characters");
 }
 
 
