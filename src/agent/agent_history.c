@@ -8,16 +8,29 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "agent_events.h"
 #include "sandbox_utf8.h"
 
 
-#define AGENT_HISTORY_IDS_STEP  1024
-#define AGENT_HISTORY_START     (2 * SANDBOX_WIRE_MAX_CWD)   /* of fields */
+#define AGENT_HISTORY_FIRST     (2 * SANDBOX_WIRE_MAX_CWD)   /* of fields */
 #define AGENT_HISTORY_ANSWER    (512 + SANDBOX_WIRE_FRAME_SIZE                \
                                  + SANDBOX_WIRE_MAX_RESULT)
+
+
+/*
+ * One mapping that a child does not inherit: to copy its pages would cost
+ * every command some time.
+ */
+
+typedef struct {
+    agent_history_t  *known[AGENT_HISTORY_KNOWN];
+    uint64_t          hashes[AGENT_HISTORY_KNOWN];
+    agent_history_t   entries[AGENT_HISTORY_KNOWN + 1];
+    uint64_t          ids[AGENT_HISTORY_IDS];
+} agent_history_arena_t;
 
 
 static agent_history_t *agent_history_new(agent_command_t *command);
@@ -30,7 +43,9 @@ static void agent_history_keep(agent_history_t *h, agent_answer_t *answer,
 static void agent_history_remove(unsigned i);
 
 
-agent_history_table_t  agent_history;
+agent_history_table_t    agent_history;
+
+static agent_history_t  *agent_history_unused;   /* entries */
 
 
 uint64_t
@@ -97,19 +112,21 @@ agent_history_find(const uint8_t *id, size_t length, const char **code)
     hash = agent_history_hash(id, length);
 
     for (i = agent_history.count; i > 0; i--) {
+        if (agent_history.hashes[i - 1] != hash) {
+            continue;
+        }
+
         h = agent_history.known[i - 1];
 
-        if (h->hash == hash && h->length == length
-            && memcmp(h->id, id, length) == 0)
-        {
+        if (h->length == length && memcmp(h->id, id, length) == 0) {
             return h;
         }
     }
 
-    n = agent_history.ids_count < agent_history.ids_room
-        ? agent_history.ids_count : agent_history.ids_room;
+    n = agent_history.ids_count < AGENT_HISTORY_IDS ? agent_history.ids_count
+                                                    : AGENT_HISTORY_IDS;
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; agent_history.ids != NULL && i < n; i++) {
         if (agent_history.ids[i] == hash) {
             *code = "expired";
             return NULL;
@@ -142,6 +159,7 @@ agent_history_answer(agent_history_t *h)
     char              id[SANDBOX_WIRE_MAX_COMMAND_ID + 1];
     size_t            size;
     uint8_t          *p;
+    const uint8_t    *fields;
     agent_answer_t   *answer;
     sandbox_writer_t  w;
 
@@ -162,8 +180,11 @@ agent_history_answer(agent_history_t *h)
         return answer;
     }
 
+    fields = h->fields != NULL ? h->fields : agent_history_disk_fields(h);
     answer = malloc(sizeof(agent_answer_t) + AGENT_HISTORY_ANSWER);
-    if (answer == NULL) {
+
+    if (fields == NULL || answer == NULL) {
+        free(answer);
         return NULL;
     }
 
@@ -177,7 +198,7 @@ agent_history_answer(agent_history_t *h)
     sandbox_writer_init(&w, p, SANDBOX_WIRE_MAX_RESULT);
 
     if (h->result <= (size_t) (w.end - w.pos)) {
-        memcpy(w.pos, h->fields, h->result);
+        memcpy(w.pos, fields, h->result);
         w.pos += h->result;
     }
 
@@ -210,12 +231,14 @@ agent_history_insert(agent_history_t *h)
     unsigned  i;
 
     agent_history.ended += h->ended_ms != 0;
-    agent_history.fields += h->fields_size;
+    agent_history.live += h->fields_size;
+    agent_history.fields += h->fields != NULL ? h->fields_size : 0;
     agent_history_bound(h);
 
     if (agent_history.count == AGENT_HISTORY_KNOWN) {
         agent_history.ended -= h->ended_ms != 0;
-        agent_history.fields -= h->fields_size;
+        agent_history.live -= h->fields_size;
+        agent_history.fields -= h->fields != NULL ? h->fields_size : 0;
         return -1;
     }
 
@@ -227,9 +250,11 @@ agent_history_insert(agent_history_t *h)
         }
 
         agent_history.known[i] = agent_history.known[i - 1];
+        agent_history.hashes[i] = agent_history.hashes[i - 1];
     }
 
     agent_history.known[i] = h;
+    agent_history.hashes[i] = h->hash;
     agent_history.count++;
 
     if (agent_history.ordinal < h->ordinal) {
@@ -247,6 +272,7 @@ agent_history_bound(const agent_history_t *h)
 
     for (i = 0; i < agent_history.count; /* void */ ) {
         if (agent_history.ended <= AGENT_HISTORY_RECEIPTS
+            && agent_history.live <= AGENT_HISTORY_LIVE
             && agent_history.fields <= AGENT_HISTORY_FIELDS)
         {
             break;
@@ -326,6 +352,10 @@ agent_history_drop(agent_history_t *h)
 int
 agent_history_lost(agent_history_t *h, unsigned outcome)
 {
+    if (h->fields == NULL) {
+        return -1;
+    }
+
     return agent_history_replace(h, h->fields, h->result, outcome);
 }
 
@@ -333,27 +363,8 @@ agent_history_lost(agent_history_t *h, unsigned outcome)
 void
 agent_history_id_add(uint64_t hash)
 {
-    size_t     room;
-    uint64_t  *grown;
-
-    if (agent_history.ids_count >= agent_history.ids_room
-        && agent_history.ids_room < AGENT_HISTORY_IDS)
-    {
-        room = agent_history.ids_room ? 2 * agent_history.ids_room
-                                      : AGENT_HISTORY_IDS_STEP;
-        grown = realloc(agent_history.ids, room * sizeof(uint64_t));
-
-        /* without memory for more, the oldest go earlier */
-
-        if (grown != NULL) {
-            agent_history.ids = grown;
-            agent_history.ids_room = room;
-        }
-    }
-
-    if (agent_history.ids_room) {
-        agent_history.ids[agent_history.ids_count % agent_history.ids_room]
-            = hash;
+    if (agent_history.ids != NULL) {
+        agent_history.ids[agent_history.ids_count % AGENT_HISTORY_IDS] = hash;
     }
 
     agent_history.ids_count++;
@@ -388,12 +399,67 @@ agent_history_now(void)
 
 
 void
+agent_history_hold(agent_history_t *h, uint8_t *fields, size_t size,
+    size_t result)
+{
+    agent_history.fields -= h->fields != NULL ? h->fields_size : 0;
+    agent_history.fields += fields != NULL ? size : 0;
+    agent_history.live += size;
+    agent_history.live -= h->fields_size;
+
+    free(h->fields);
+    h->fields = fields;
+    h->fields_size = (uint32_t) size;
+    h->result = (uint32_t) result;
+}
+
+
+agent_history_t *
+agent_history_alloc(void)
+{
+    size_t                  i;
+    agent_history_t        *h;
+    agent_history_arena_t  *arena;
+
+    if (agent_history.known == NULL) {
+        arena = mmap(NULL, sizeof(agent_history_arena_t),
+                     PROT_READ|PROT_WRITE,
+                     MAP_PRIVATE|MAP_ANONYMOUS|MAP_NORESERVE, -1, 0);
+
+        if (arena == MAP_FAILED) {
+            return NULL;
+        }
+
+        (void) madvise(arena, sizeof(agent_history_arena_t), MADV_DONTFORK);
+
+        agent_history.known = arena->known;
+        agent_history.hashes = arena->hashes;
+        agent_history.ids = arena->ids;
+
+        for (i = AGENT_HISTORY_KNOWN + 1; i > 0; i--) {
+            agent_history_free(&arena->entries[i - 1]);
+        }
+    }
+
+    h = agent_history_unused;
+
+    if (h != NULL) {
+        agent_history_unused = h->next;
+        memset(h, 0, sizeof(agent_history_t));
+        h->place = -1;
+    }
+
+    return h;
+}
+
+
+void
 agent_history_free(agent_history_t *h)
 {
-    if (h != NULL) {
-        free(h->fields);
-        free(h);
-    }
+    free(h->fields);
+    h->fields = NULL;
+    h->next = agent_history_unused;
+    agent_history_unused = h;
 }
 
 
@@ -403,19 +469,18 @@ static agent_history_t *
 agent_history_new(agent_command_t *command)
 {
     size_t            size;
-    uint8_t           fields[AGENT_HISTORY_START];
+    uint8_t           fields[AGENT_HISTORY_FIRST];
     uint64_t          now;
     agent_history_t  *h;
     sandbox_writer_t  w;
 
-    h = calloc(1, sizeof(agent_history_t));
+    h = agent_history_alloc();
     if (h == NULL) {
         return NULL;
     }
 
     now = agent_history_now();
 
-    h->place = -1;
     h->ordinal = command->ordinal;
     h->length = (uint8_t) strlen(command->id);
     memcpy(h->id, command->id, h->length);
@@ -448,7 +513,7 @@ agent_history_new(agent_command_t *command)
     h->fields = malloc(h->fields_size);
 
     if (h->fields == NULL) {
-        free(h);
+        agent_history_free(h);
         return NULL;
     }
 
@@ -515,12 +580,7 @@ agent_history_replace(agent_history_t *h, const uint8_t *result, size_t size,
     h->ended_ms = agent_history_now();
     sandbox_write_number(&w, SANDBOX_TAG_ENDED_MS, h->ended_ms);
 
-    agent_history.fields -= h->fields_size;
-    free(h->fields);
-    h->fields = fields;
-    h->fields_size = w.pos - w.start;
-    h->result = size;
-    agent_history.fields += h->fields_size;
+    agent_history_hold(h, fields, w.pos - w.start, size);
     agent_history_bound(h);
 
     return 0;
@@ -592,12 +652,14 @@ agent_history_remove(unsigned i)
     agent_history_drop(h);
     agent_history_disk_forget(h);
 
-    agent_history.fields -= h->fields_size;
+    agent_history_hold(h, NULL, 0, 0);
     agent_history.ended -= h->ended_ms != 0;
     agent_history.count--;
 
     memmove(&agent_history.known[i], &agent_history.known[i + 1],
             (agent_history.count - i) * sizeof(agent_history.known[0]));
+    memmove(&agent_history.hashes[i], &agent_history.hashes[i + 1],
+            (agent_history.count - i) * sizeof(agent_history.hashes[0]));
 
     agent_history_free(h);
 }

@@ -20,8 +20,9 @@
 #define AGENT_HISTORY_RUNNING   64       /* not ended, beside the receipts */
 #define AGENT_HISTORY_KNOWN     (AGENT_HISTORY_RECEIPTS + AGENT_HISTORY_RUNNING)
 
-/* bytes in memory, at most: of receipts; of output that is on no disk (yet) */
+/* bytes, at most: of receipts; of those and of output that are on no disk */
 
+#define AGENT_HISTORY_LIVE      ((size_t) 6 * 1024 * 1024)
 #define AGENT_HISTORY_FIELDS    ((size_t) 2 * 1024 * 1024)
 #define AGENT_HISTORY_MEMORY    ((size_t) 4 * 1024 * 1024)
 
@@ -99,26 +100,29 @@ struct agent_history_s {
     uint8_t           length;
     uint8_t           id[SANDBOX_WIRE_MAX_COMMAND_ID];
     uint8_t           digest[SANDBOX_WIRE_DIGEST_SIZE];
-    unsigned          saved:1;           /* the receipt is in the log */
     unsigned          stored:1;          /* the output is in its place */
     unsigned          pending:1;         /* it is going to be */
-    uint8_t          *fields;            /* those of RESULT, then others */
-    size_t            fields_size;
-    size_t            result;            /* bytes of the first */
+    uint8_t          *fields;            /* NULL: only in the log */
+    uint32_t          fields_size;
+    uint32_t          result;            /* bytes of those of RESULT */
+    agent_store_place_t  at;             /* in the log */
+    agent_store_place_t  next_at;        /* in the next one */
     agent_answer_t   *answer;            /* NULL: not in memory */
     agent_events_t   *events;
     size_t            memory;            /* bytes of both */
     int               place;             /* in the file; -1: none */
     uint64_t          size;              /* bytes there */
-    agent_history_t  *unsaved;           /* the next one */
+    agent_history_t  *next;              /* that is not saved, or is free */
 };
 
 
 typedef struct {
-    agent_history_t  *known[AGENT_HISTORY_KNOWN];    /* by ordinal */
+    agent_history_t **known;             /* by ordinal */
+    uint64_t         *hashes;            /* of theirs */
     unsigned          count;
     unsigned          ended;
-    size_t            fields;            /* bytes */
+    size_t            live;              /* bytes of receipts */
+    size_t            fields;            /* of them in memory */
     uint64_t          ordinal;           /* the last given out */
 
     /* those with output, in the order in which they ended */
@@ -127,11 +131,8 @@ typedef struct {
     unsigned          kept_count;
     size_t            memory;            /* bytes of answers and events */
 
-    /* hashes of ids: number n is at n % room */
-
-    uint64_t         *ids;
+    uint64_t         *ids;               /* a ring of their hashes */
     uint64_t          ids_count;         /* ever */
-    size_t            ids_room;
 } agent_history_table_t;
 
 extern agent_history_table_t  agent_history;
@@ -144,6 +145,13 @@ int agent_history_insert(agent_history_t *h);
 
 /* Forgets the oldest beyond the bounds, but none that runs, and not h. */
 void agent_history_bound(const agent_history_t *h);
+
+/* The fields are now these; NULL: only in the log.  Takes them over. */
+void agent_history_hold(agent_history_t *h, uint8_t *fields, size_t size,
+    size_t result);
+
+/* An entry that is not known yet, zeroed; NULL: no memory. */
+agent_history_t *agent_history_alloc(void);
 agent_history_t *agent_history_by_ordinal(uint64_t ordinal);
 
 /* Lets its output go; the receipt stays. */
@@ -156,10 +164,39 @@ void agent_history_id_add(uint64_t hash);
 uint64_t agent_history_hash(const uint8_t *id, size_t length);
 uint64_t agent_history_now(void);
 
+/* --- between agent_history_disk.c and agent_history_load.c */
+
+/* records: digest (32), bytes of RESULT u32, place u32 (from 1), fields */
+
+#define AGENT_HISTORY_START     1
+#define AGENT_HISTORY_END       2
+#define AGENT_HISTORY_META      3        /* ordinal u64, ids u64 */
+
+#define AGENT_HISTORY_PREFIX    40       /* before the fields */
+#define AGENT_HISTORY_MORE      1024     /* of fields after RESULT's */
+
+
+typedef struct {
+    agent_store_t     store;
+    uint64_t          stored;            /* bytes of output */
+    uint64_t          ids_saved;         /* number of ids */
+    unsigned          loaded:1;
+} agent_history_file_t;
+
+extern agent_history_file_t  agent_history_file;
+
+
+/* What is known becomes the new log. */
+void agent_history_disk_compact(void);
+
+
 /* agent_history_disk.c: each does nothing where there is no file */
 
 void agent_history_disk_begin(agent_history_t *h);
 void agent_history_disk_end(agent_history_t *h);
+
+/* Fields that are in the log, in a static buffer; NULL: gone. */
+const uint8_t *agent_history_disk_fields(const agent_history_t *h);
 
 /* h is forgotten; or only its output. */
 void agent_history_disk_forget(agent_history_t *h);

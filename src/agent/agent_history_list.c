@@ -14,7 +14,6 @@
 #define AGENT_LIST_LIMIT    100                  /* where none is given */
 #define AGENT_LIST_BYTES    ((size_t) 1024 * 1024)   /* then a page ends */
 #define AGENT_LIST_RECORD   (4 + 2 * SANDBOX_WIRE_MAX_CWD)   /* that waits */
-#define AGENT_LIST_FLAGS    (2 * (SANDBOX_WIRE_FIELD_SIZE + 8))
 #define AGENT_LIST_RESULT   (SANDBOX_WIRE_FRAME_SIZE                          \
                              + SANDBOX_WIRE_FIELD_SIZE + 8)
 
@@ -225,6 +224,7 @@ static size_t
 agent_list_record(const agent_list_entry_t *entry, uint8_t *p)
 {
     size_t            length;
+    const uint8_t    *fields;
     agent_history_t  *h;
     sandbox_writer_t  w;
 
@@ -234,8 +234,23 @@ agent_list_record(const agent_list_entry_t *entry, uint8_t *p)
         length = agent_list_waiting(entry->command, p + 4);
 
     } else {
-        memcpy(p + 4, h->fields, h->fields_size);
-        sandbox_writer_init(&w, p + 4 + h->fields_size, AGENT_LIST_FLAGS);
+        fields = h->fields != NULL ? h->fields : agent_history_disk_fields(h);
+
+        sandbox_writer_init(&w, p + 4, SANDBOX_WIRE_MAX_RESULT
+                                       + AGENT_LIST_RECORD - 4);
+
+        if (fields != NULL) {
+            memcpy(w.pos, fields, h->fields_size);
+            w.pos += h->fields_size;
+
+        } else {
+
+            /* a damaged disk: this is all that is left of it */
+
+            sandbox_write_bytes(&w, SANDBOX_TAG_COMMAND_ID, h->id, h->length);
+            sandbox_write_number(&w, SANDBOX_TAG_ORDINAL, h->ordinal);
+        }
+
         sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE,
                              h->ended_ms ? SANDBOX_COMMAND_ENDED
                                          : SANDBOX_COMMAND_RUNNING);
@@ -244,7 +259,7 @@ agent_list_record(const agent_list_entry_t *entry, uint8_t *p)
             sandbox_write_number(&w, SANDBOX_TAG_OUTPUT_EXPIRED, 1);
         }
 
-        length = h->fields_size + (w.pos - w.start);
+        length = w.pos - w.start;
     }
 
     sandbox_put32(p, (uint32_t) length);

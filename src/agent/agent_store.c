@@ -25,6 +25,7 @@
 #define AGENT_STORE_RESERVE    ((size_t) 2 * 1024 * 1024)
 #define AGENT_STORE_LEAST      ((size_t) 256 * 1024)
 #define AGENT_STORE_SHARE      128       /* of the disk, for each log */
+#define AGENT_STORE_DISK       ((uint64_t) 1024 * 1024 * 1024)   /* or so */
 #define AGENT_STORE_OUTPUT_SHARE  8      /* of the disk, for all output */
 
 
@@ -59,6 +60,7 @@ int
 agent_store_init(agent_store_t *store, int fd)
 {
     size_t         reserve;
+    uint64_t       disk;
     struct statfs  fs;
 
     if (agent_store_open(store, fd) == -1) {
@@ -67,18 +69,17 @@ agent_store_init(agent_store_t *store, int fd)
 
     reserve = AGENT_STORE_RESERVE;
 
-    if (fstatfs(fd, &fs) == 0 && fs.f_bsize > 0) {
-        store->room = fs.f_blocks * (uint64_t) fs.f_bsize
-                      / AGENT_STORE_OUTPUT_SHARE;
+    disk = AGENT_STORE_DISK;
 
-        while (reserve > AGENT_STORE_LEAST
-               && reserve > fs.f_blocks * (uint64_t) fs.f_bsize
-                            / AGENT_STORE_SHARE)
-        {
-            reserve /= 2;
-        }
+    if (fstatfs(fd, &fs) == 0 && fs.f_blocks > 0 && fs.f_bsize > 0) {
+        disk = fs.f_blocks * (uint64_t) fs.f_bsize;
     }
 
+    while (reserve > AGENT_STORE_LEAST && reserve > disk / AGENT_STORE_SHARE) {
+        reserve /= 2;
+    }
+
+    store->room = disk / AGENT_STORE_OUTPUT_SHARE;
     store->reserved = reserve;
 
     /* without room for that it is written where it can be */
@@ -169,7 +170,8 @@ agent_store_read(agent_store_t *store, const uint8_t *session,
 
 int
 agent_store_append(agent_store_t *store, unsigned type, const uint8_t *head,
-    size_t head_size, const uint8_t *data, size_t size)
+    size_t head_size, const uint8_t *data, size_t size,
+    agent_store_place_t *place)
 {
     size_t              length, whole;
     uint8_t             record[AGENT_STORE_PREFIX + AGENT_STORE_RECORD + 8];
@@ -222,10 +224,46 @@ agent_store_append(agent_store_t *store, unsigned type, const uint8_t *head,
         store->buffered += whole;
     }
 
+    if (place != NULL) {
+        place->end = log->end;
+        place->chain = log->chain;
+    }
+
     log->end += whole;
     log->chain = sum;
 
     return 0;
+}
+
+
+size_t
+agent_store_fetch(agent_store_t *store, const agent_store_place_t *place,
+    uint8_t *p, size_t size)
+{
+    size_t             n;
+    uint8_t            record[AGENT_STORE_PREFIX + AGENT_STORE_RECORD + 8];
+    agent_store_log_t  log;
+
+    if (store->fd == -1 || place->end == 0) {
+        return 0;
+    }
+
+    log.chain = place->chain;
+
+    n = AGENT_STORE_PREFIX + size + 8;
+    n = agent_store_get(store->fd, record, n < sizeof(record)
+                                           ? n : sizeof(record),
+                        store->log.region * AGENT_STORE_LOG + place->end);
+
+    if (agent_store_record(&log, record, n) == 0
+        || sandbox_get32(record) > size)
+    {
+        return 0;
+    }
+
+    memcpy(p, record + AGENT_STORE_PREFIX, sandbox_get32(record));
+
+    return sandbox_get32(record);
 }
 
 
@@ -337,37 +375,22 @@ agent_store_ids_read(agent_store_t *store, uint64_t *ids, size_t count)
 
 
 int
-agent_store_output_begin(agent_store_t *store, unsigned place)
-{
-    uint8_t  p[AGENT_STORE_HEADER];
-
-    if (store->fd == -1) {
-        errno = EBADF;
-        return -1;
-    }
-
-    memset(p, 0, sizeof(p));
-
-    return agent_store_write(store->fd, p, sizeof(p),
-                             agent_store_place(place));
-}
-
-
-int
 agent_store_output_write(agent_store_t *store, unsigned place, uint64_t at,
     const uint8_t *data, size_t size)
 {
-    if (at + size > AGENT_STORE_OUTPUT - AGENT_STORE_HEADER) {
+    if (store->fd == -1 || size > AGENT_STORE_OUTPUT
+        || at > AGENT_STORE_OUTPUT - size)
+    {
         errno = EFBIG;
         return -1;
     }
 
-    if (store->extent[place] < AGENT_STORE_HEADER + at + size) {
-        store->extent[place] = AGENT_STORE_HEADER + at + size;
+    if (store->extent[place] < at + size) {
+        store->extent[place] = at + size;
     }
 
-    return agent_store_write(store->fd, data, size, agent_store_place(place)
-                             + AGENT_STORE_HEADER + at);
+    return agent_store_write(store->fd, data, size,
+                             agent_store_place(place) + at);
 }
 
 
@@ -377,7 +400,17 @@ agent_store_output_commit(agent_store_t *store, unsigned place,
 {
     uint8_t  p[AGENT_STORE_HEADER];
 
-    memset(p, 0, sizeof(p));
+    agent_store_output_header(p, output);
+
+    return agent_store_write(store->fd, p, sizeof(p),
+                             agent_store_place(place));
+}
+
+
+void
+agent_store_output_header(uint8_t *p, const agent_store_output_t *output)
+{
+    memset(p, 0, AGENT_STORE_HEADER);
     sandbox_put64(p, AGENT_STORE_MAGIC);
     sandbox_put64(p + 8, output->ordinal);
     sandbox_put64(p + 16, output->head);
@@ -386,9 +419,6 @@ agent_store_output_commit(agent_store_t *store, unsigned place,
     sandbox_put64(p + 40, output->answer_sum);
     sandbox_put64(p + 48, output->events_sum);
     sandbox_put64(p + 56, agent_store_sum(AGENT_STORE_START, p, 56));
-
-    return agent_store_write(store->fd, p, sizeof(p),
-                             agent_store_place(place));
 }
 
 
@@ -521,9 +551,10 @@ agent_store_scan(agent_store_t *store, agent_store_log_t *log,
     const agent_store_header_t *header, size_t least,
     agent_store_handler_t handler, void *data)
 {
-    int       rc;
-    size_t    n, at, have, want;
-    uint8_t  *buffer;
+    int                   rc;
+    size_t                n, at, have, want;
+    uint8_t              *buffer;
+    agent_store_place_t   place;
 
     log->end = AGENT_STORE_HEADER;
     log->chain = agent_store_mix(AGENT_STORE_START, header->generation);
@@ -569,10 +600,13 @@ agent_store_scan(agent_store_t *store, agent_store_log_t *log,
             }
         }
 
+        place.end = log->end;
+        place.chain = log->chain;
+
         if (handler != NULL
             && handler(data, sandbox_get32(buffer + at + 4),
                        buffer + at + AGENT_STORE_PREFIX,
-                       sandbox_get32(buffer + at)) == -1)
+                       sandbox_get32(buffer + at), &place) == -1)
         {
             break;
         }

@@ -39,6 +39,14 @@ typedef struct {
 } agent_store_log_t;
 
 
+/* of a record; end 0: none */
+
+typedef struct {
+    size_t      end;                     /* of the log before it */
+    uint64_t    chain;
+} agent_store_place_t;
+
+
 typedef struct {
     int                fd;               /* -1: there is none */
     uint64_t           generation;       /* 0: nothing was ever written */
@@ -67,7 +75,7 @@ typedef struct {
 
 /* A record as it was written; 0, or -1: the rest is of no use. */
 typedef int (*agent_store_handler_t)(void *data, unsigned type,
-    const uint8_t *p, size_t size);
+    const uint8_t *p, size_t size, const agent_store_place_t *place);
 
 
 /* Takes fd, which may be no file at all, and reserves.  -1: no store. */
@@ -83,9 +91,17 @@ int agent_store_open(agent_store_t *store, int fd);
 int agent_store_read(agent_store_t *store, const uint8_t *session,
     agent_store_handler_t handler, void *data);
 
-/* Appends a record of two parts.  -1 and errno; nothing was written. */
+/*
+ * Appends a record of two parts, which can be fetched from `place` later on
+ * (NULL: never).  -1 and errno; nothing was written.
+ */
 int agent_store_append(agent_store_t *store, unsigned type,
-    const uint8_t *head, size_t head_size, const uint8_t *data, size_t size);
+    const uint8_t *head, size_t head_size, const uint8_t *data, size_t size,
+    agent_store_place_t *place);
+
+/* At most `size` bytes of a record of the current log; its own, 0: gone. */
+size_t agent_store_fetch(agent_store_t *store,
+    const agent_store_place_t *place, uint8_t *p, size_t size);
 
 /*
  * Between these, what is appended makes the new log; it counts from the end
@@ -102,12 +118,15 @@ int agent_store_ids_write(agent_store_t *store, uint64_t n,
 /* Reads `count` entries from the first on; those not written are 0. */
 void agent_store_ids_read(agent_store_t *store, uint64_t *ids, size_t count);
 
-/* A place is written: begin, write all bytes, commit. */
-int agent_store_output_begin(agent_store_t *store, unsigned place);
+/*
+ * Writes bytes of a place, which begins with AGENT_STORE_HEADER bytes of
+ * header: with them, or by commit when all others are there.
+ */
 int agent_store_output_write(agent_store_t *store, unsigned place,
     uint64_t at, const uint8_t *data, size_t size);
 int agent_store_output_commit(agent_store_t *store, unsigned place,
     const agent_store_output_t *output);
+void agent_store_output_header(uint8_t *p, const agent_store_output_t *output);
 
 /* -1: it is not whole, or its numbers can't be. */
 int agent_store_output_read(agent_store_t *store, unsigned place,
