@@ -63,8 +63,8 @@ ngx_http_sandbox_conf_algorithms(ngx_conf_t *cf, ngx_command_t *cmd,
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "algorithm \"%V\" in "
                                "\"sandbox_jwt_algorithms\" directive is not "
-                               "in the libjwt that is installed here; leave "
-                               "it out, or install a newer libjwt",
+                               "verified by the libjwt that is installed; "
+                               "leave it out, or install a newer libjwt",
                                &value[i]);
             return NGX_CONF_ERROR;
         }
