@@ -1,6 +1,6 @@
 /*
  * sandboxctl token: a token to try things with, signed by the key file that
- * the gateway has (HS256) or by its private half (RS256).
+ * the gateway has (HS*) or by its private half (RS*, ES*).
  */
 
 #include "ctl.h"
@@ -38,7 +38,8 @@ static json_t *ctl_token_claims(const ctl_token_t *token, long ttl);
 static json_t *ctl_token_permissions(const ctl_values_t *values);
 static int ctl_token_key_check(unsigned algorithm, const uint8_t *key,
     size_t size);
-static int ctl_token_private_check(const uint8_t *key, size_t size);
+static sandbox_jose_key_t *ctl_token_public_half(const uint8_t *key,
+    size_t size, char *error);
 static int ctl_token_print(unsigned algorithm, const uint8_t *key, size_t size,
     const json_t *claims);
 
@@ -57,7 +58,7 @@ ctl_token(int argc, char **argv)
     static ctl_token_t  token;
 
     static const ctl_option_t  options[] = {
-        { "key", "FILE", "the secret, raw bytes; a private PEM for RS256", 1,
+        { "key", "FILE", "the secret, raw bytes; a private PEM for RS*, ES*", 1,
           &token.key, 0 },
         { "sub", "S", "the user", 1, &token.sub, 0 },
         { "permission", "P", "may be repeated (" CTL_PERMISSION ")",
@@ -66,7 +67,7 @@ ctl_token(int argc, char **argv)
         { "ttl", "TIME", "valid for 30s, 5m, 1h, 2d (1h)", 1, &token.ttl, 0 },
         { "issuer", "I", "claim \"iss\"", 1, &token.issuer, 0 },
         { "audience", "A", "claim \"aud\"", 1, &token.audience, 0 },
-        { "algorithm", "NAME", "HS256 or RS256 (HS256)", 1,
+        { "algorithm", "NAME", "HS256, RS384, ES512 and so on (HS256)", 1,
           &token.algorithm, 0 },
         { NULL, NULL, NULL, 0, NULL, 0 }
     };
@@ -94,8 +95,11 @@ ctl_token(int argc, char **argv)
     name = ctl_value(&token.algorithm, "HS256");
     algorithm = sandbox_jose_algorithm(name, strlen(name));
 
-    if (algorithm != SANDBOX_JOSE_HS256 && algorithm != SANDBOX_JOSE_RS256) {
-        ctl_fault("--algorithm \"%s\" is neither HS256 nor RS256", name);
+    if ((algorithm & (SANDBOX_JOSE_HS | SANDBOX_JOSE_RS | SANDBOX_JOSE_ES))
+        == 0)
+    {
+        ctl_fault("--algorithm \"%s\" is not HS, RS or ES with 256, 384 or "
+                  "512", name);
         return CTL_USAGE;
     }
 
@@ -235,45 +239,68 @@ static int
 ctl_token_key_check(unsigned algorithm, const uint8_t *key, size_t size)
 {
     char                 error[SANDBOX_JOSE_ERROR_SIZE];
+    unsigned             algorithms;
     sandbox_jose_key_t  *checked;
 
-    if (algorithm == SANDBOX_JOSE_RS256) {
-        return ctl_token_private_check(key, size);
-    }
+    if (algorithm & SANDBOX_JOSE_HS) {
+        checked = sandbox_jose_key_secret(key, size, SANDBOX_JOSE_RAW, NULL,
+                                          error);
 
-    checked = sandbox_jose_key_secret(key, size, SANDBOX_JOSE_RAW, NULL, error);
+    } else {
+        checked = ctl_token_public_half(key, size, error);
+    }
 
     if (checked == NULL) {
         return ctl_fault("the key file won't do: %s", error);
     }
 
+    algorithms = sandbox_jose_key_algorithms(checked);
     sandbox_jose_key_free(checked);
+
+    if ((algorithms & algorithm) == 0) {
+        return ctl_fault("the key file won't do: %s needs %s",
+                         sandbox_jose_algorithm_name(algorithm),
+                         algorithm & SANDBOX_JOSE_HS
+                         ? "a longer secret" : "a key of another type");
+    }
 
     return 0;
 }
 
 
-static int
-ctl_token_private_check(const uint8_t *key, size_t size)
+static sandbox_jose_key_t *
+ctl_token_public_half(const uint8_t *key, size_t size, char *error)
 {
-    int        good;
-    BIO       *bio;
-    EVP_PKEY  *pkey;
+    BIO                 *bio, *half;
+    char                *pem;
+    long                 n;
+    EVP_PKEY            *pkey;
+    sandbox_jose_key_t  *checked;
+
+    checked = NULL;
+    bio = BIO_new_mem_buf(key, (int) size);
+    half = BIO_new(BIO_s_mem());
 
     /* without a password there is nothing to ask for one */
 
-    bio = BIO_new_mem_buf(key, (int) size);
     pkey = bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, NULL, "");
 
-    good = pkey != NULL && EVP_PKEY_get_base_id(pkey) == EVP_PKEY_RSA
-           && EVP_PKEY_get_bits(pkey) >= 2048;
+    if (pkey == NULL || half == NULL || PEM_write_bio_PUBKEY(half, pkey) != 1) {
+        snprintf(error, SANDBOX_JOSE_ERROR_SIZE,
+                 "there is no private key in PEM in it");
+
+    } else {
+        n = BIO_get_mem_data(half, &pem);
+        checked = sandbox_jose_key_pem((uint8_t *) pem, (size_t) n, NULL,
+                                       error);
+    }
 
     EVP_PKEY_free(pkey);
+    BIO_free(half);
     BIO_free(bio);
     ERR_clear_error();
 
-    return good ? 0 : ctl_fault("the key file holds no private RSA key of "
-                                "2048 bits or more as PEM");
+    return checked;
 }
 
 
@@ -292,8 +319,7 @@ ctl_token_print(unsigned algorithm, const uint8_t *key, size_t size,
     if (text == NULL
         || jwt_new(&jwt) != 0
         || jwt_add_grants_json(jwt, text) != 0
-        || jwt_set_alg(jwt, algorithm == SANDBOX_JOSE_RS256 ? JWT_ALG_RS256
-                                                            : JWT_ALG_HS256,
+        || jwt_set_alg(jwt, jwt_str_alg(sandbox_jose_algorithm_name(algorithm)),
                        key, (int) size) != 0
         || (token = jwt_encode_str(jwt)) == NULL)
     {
