@@ -91,8 +91,8 @@ static ngx_int_t ngx_http_sandbox_key_set_judge(const ngx_str_t *body,
     size_t *n, char *error);
 static ngx_int_t ngx_http_sandbox_key_set_store(
     ngx_http_sandbox_key_set_t *set, const ngx_str_t *body);
-static ngx_http_sandbox_jwks_t *ngx_http_sandbox_key_set_alloc(
-    ngx_slab_pool_t *shpool, ngx_http_sandbox_key_zone_t *zone, size_t size);
+static void ngx_http_sandbox_key_zone_sweep(ngx_slab_pool_t *shpool,
+    ngx_http_sandbox_key_zone_t *zone);
 static void ngx_http_sandbox_key_set_good(ngx_http_sandbox_key_set_t *set);
 static void ngx_http_sandbox_key_set_failed(ngx_http_sandbox_key_set_t *set,
     uint64_t kind, const char *problem, const char *remedy);
@@ -485,19 +485,16 @@ ngx_http_sandbox_key_poll_handler(ngx_event_t *ev)
     ngx_http_sandbox_key_set_t    **set;
     ngx_http_sandbox_main_conf_t   *smcf;
 
-    /* the worker of the next cycle is at it already */
+    /*
+     * The worker of the next cycle is at it already; or this is a process
+     * without a master that has read its configuration anew, and the old one
+     * will be gone.
+     */
 
-    if (ngx_exiting || ngx_quit || ngx_terminate) {
+    if (ngx_exiting || ngx_quit || ngx_terminate
+        || ngx_http_sandbox_key_poll.cycle != ngx_cycle)
+    {
         ngx_http_sandbox_key_set_exit_process();
-        return;
-    }
-
-    /* "master_process off" has read its configuration anew */
-
-    if (ngx_http_sandbox_key_poll.cycle != ngx_cycle) {
-        ngx_http_sandbox_key_set_exit_process();
-        (void) ngx_http_sandbox_key_set_init_process((ngx_cycle_t *)
-                                                     ngx_cycle);
         return;
     }
 
@@ -613,8 +610,10 @@ ngx_http_sandbox_key_set_fetched(ngx_http_sandbox_key_set_t *set,
 
     if (ngx_http_sandbox_key_set_store(set, &fetched->body) != NGX_OK) {
 
+        /* half is for verified tokens, and for a while there are two sets */
+
         shm = &set->zone->shm_zone->shm;
-        size = (shm->size + 2 * SANDBOX_JOSE_MAX_JWKS + 0xfffff) >> 20;
+        size = (shm->size + 4 * SANDBOX_JOSE_MAX_JWKS + 0xfffff) >> 20;
 
         (void) ngx_snprintf((u_char *) text, sizeof(text),
                             "there is no room for its %uz bytes in "
@@ -650,6 +649,8 @@ ngx_http_sandbox_key_set_known(ngx_http_sandbox_key_set_t *set,
     rc = NGX_DECLINED;
 
     ngx_shmtx_lock(&shpool->mutex);
+
+    ngx_http_sandbox_key_zone_sweep(shpool, slot->zone);
 
     jwks = slot->jwks;
 
@@ -713,8 +714,9 @@ ngx_http_sandbox_key_set_store(ngx_http_sandbox_key_set_t *set,
         return NGX_ERROR;
     }
 
-    jwks = ngx_http_sandbox_key_set_alloc(shpool, zone, body->len);
-
+    jwks = ngx_slab_alloc_locked(shpool,
+                                 offsetof(ngx_http_sandbox_jwks_t, data)
+                                 + body->len);
     if (jwks == NULL) {
         ngx_shmtx_unlock(&shpool->mutex);
         return NGX_ERROR;
@@ -745,40 +747,32 @@ ngx_http_sandbox_key_set_store(ngx_http_sandbox_key_set_t *set,
 }
 
 
-/* makes room by what belongs to sets that are no longer configured */
+/* called with the mutex locked: sets that are no longer configured */
 
-static ngx_http_sandbox_jwks_t *
-ngx_http_sandbox_key_set_alloc(ngx_slab_pool_t *shpool,
-    ngx_http_sandbox_key_zone_t *zone, size_t size)
+static void
+ngx_http_sandbox_key_zone_sweep(ngx_slab_pool_t *shpool,
+    ngx_http_sandbox_key_zone_t *zone)
 {
     ngx_queue_t                  *q;
     ngx_http_sandbox_jwks_t      *jwks;
     ngx_http_sandbox_key_slot_t  *slot;
 
-    size += offsetof(ngx_http_sandbox_jwks_t, data);
-
-    jwks = ngx_slab_alloc_locked(shpool, size);
-
     for (q = ngx_queue_head(&zone->slots);
-         jwks == NULL && q != ngx_queue_sentinel(&zone->slots);
+         q != ngx_queue_sentinel(&zone->slots);
          q = ngx_queue_next(q))
     {
         slot = ngx_queue_data(q, ngx_http_sandbox_key_slot_t, queue);
 
-        if (slot->jwks == NULL
-            || ngx_http_sandbox_key_age(slot->seen)
-               <= NGX_HTTP_SANDBOX_KEY_FORGOTTEN)
+        if (slot->jwks
+            && ngx_http_sandbox_key_age(slot->seen)
+               > NGX_HTTP_SANDBOX_KEY_FORGOTTEN)
         {
-            continue;
+            jwks = slot->jwks;
+            slot->jwks = NULL;
+
+            ngx_slab_free_locked(shpool, jwks);
         }
-
-        ngx_slab_free_locked(shpool, slot->jwks);
-        slot->jwks = NULL;
-
-        jwks = ngx_slab_alloc_locked(shpool, size);
     }
-
-    return jwks;
 }
 
 

@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -686,11 +687,56 @@ def zone_full():
             server.answer(big)
             wait_for(lambda: "there is no room" in g.error_log, 20,
                      "a line in the log")
-            check("1m would do" in g.error_log, g.error_log[-500:])
+            check("2m would do" in g.error_log, g.error_log[-500:])
             same(status(g, A.token()), 200)
             same(status(g, C.token()), 401)
-            g.reload(zone="1m")
+            g.reload(zone="2m")
             becomes(g, C.token(), 200, 20)
+
+
+@test("auth/keyset-no-connections", seconds=60)
+def no_connections():
+    """nginx has none left for a fetch: it is told, and the next one works."""
+    with KeyServer(jwks(A)) as server:
+        g = gateway(server.url + " interval=1s cooldown=1s", workers=1)
+        g.expected.append("worker_connections are not enough")
+
+        def configure(**changes):
+            Gateway.configure(g, **changes)
+            g.write("nginx.conf", g.read("nginx.conf").replace(
+                "worker_connections 1024", "worker_connections 16"))
+        g.configure = configure
+        with g:
+            becomes(g, A.token(), 200)
+            held = []
+            try:
+                # half a request each: nginx may not close these for others
+                while "worker_connections are not enough" not in g.error_log:
+                    check(len(held) < 40, "nginx takes them all")
+                    s = socket.create_connection(("127.0.0.1", g.port), 5)
+                    held.append(s)
+                    s.sendall(b"GET /sandbox/health HTTP/1.1\r\nA: b\r\n")
+                    time.sleep(0.05)
+                wait_for(lambda: "no memory or no connection" in g.error_log,
+                         20, "a line in the log")
+            finally:
+                for s in held:
+                    s.close()
+            wait_for(lambda: "is fetched again" in g.error_log, 20,
+                     "a fetch that works")
+            same(status(g, A.token()), 200)
+
+
+@test("auth/keyset-single-process", seconds=60)
+def single_process():
+    """Without a master, as developers run it."""
+    with KeyServer(jwks(A)) as server:
+        with gateway(server.url + " interval=1s", workers=1,
+                     main="master_process off;") as g:
+            becomes(g, A.token(), 200)
+            server.answer(jwks(C))
+            becomes(g, C.token(), 200)
+            same(status(g, A.token()), 401)
 
 
 def nginx_test(g):
