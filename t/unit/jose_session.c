@@ -40,6 +40,7 @@ int
 main(void)
 {
     char                    *large;
+    sandbox_jose_bytes_t     parts[5];
     sandbox_jose_session_t   a, b;
 
     /*
@@ -128,6 +129,30 @@ main(void)
     is_number(sandbox_jose_tenant_digest(&a, key_a), -1,
               "and for the tenant");
     free(large);
+
+    parts[0] = bytes("demo");
+    parts[1] = absent;
+    parts[2] = absent;
+    parts[3] = bytes("alice");
+    parts[4] = bytes("c1");
+    is_number(sandbox_jose_digest(parts, 5, key_a), 0, "a digest of parts");
+    ok(memcmp(key_a, known, sizeof(known)) == 0, "coded as a session key");
+
+    parts[0] = bytes("ab");
+    parts[1] = bytes("c");
+    is_number(sandbox_jose_digest(parts, 2, key_a), 0, "two parts");
+    parts[0] = bytes("a");
+    parts[1] = bytes("bc");
+    is_number(sandbox_jose_digest(parts, 2, key_b), 0, "two others");
+    ok(memcmp(key_a, key_b, sizeof(key_a)) != 0, "where they end counts");
+
+    /* a chain of digests is made in place */
+
+    is_number(sandbox_jose_digest(parts, 2, key_a), 0, "the same two");
+    parts[0] = (sandbox_jose_bytes_t) { key_a, sizeof(key_a) };
+    is_number(sandbox_jose_digest(parts, 1, key_b), 0, "a digest of it");
+    is_number(sandbox_jose_digest(parts, 1, key_a), 0, "and in place");
+    ok(memcmp(key_a, key_b, sizeof(key_a)) == 0, "is the same");
 
     return test_done();
 }
