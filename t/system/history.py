@@ -1,0 +1,454 @@
+#!/usr/bin/env python3
+"""What a conversation remembers of its commands: receipts, output, ids; over
+deaths of agents and runners, idle stops, a full disk, and out of the reach
+of its commands."""
+
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+import wire                                                  # noqa: E402
+from gateway import alive, wait_for                          # noqa: E402
+from runner import Runner, session, tenant                   # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+EXIT = wire.OUTCOMES.index("exit")
+LOST = wire.OUTCOMES.index("runner_lost")
+QUEUED, RUNNING, ENDED = range(3)
+
+
+def digest(text):
+    return text.encode().ljust(32, b".")[:32]
+
+
+def run(r, name, text, id, **fields):
+    return r.command(name, text, command_id=id, digest=digest(text), **fields)
+
+
+def page(r, name, **numbers):
+    """Records and NEXT of one HISTORY."""
+    a = r.call(wire.HISTORY, name, wire.fields(*numbers.items()),
+               tenant=tenant(name), flags=wire.NO_CREATE)
+    same(a.error, None, "HISTORY")
+    out, at = [], 0
+    while at < len(a.data):
+        length, = struct.unpack_from(">I", a.data, at)
+        check(4 + length <= len(a.data) - at, "a record is whole")
+        out.append(wire.unique(wire.read_fields(
+            a.data[at + 4:at + 4 + length])))
+        at += 4 + length
+    return out, a.result["NEXT"]
+
+
+def history(r, name, limit=1000):
+    """All of it, page by page."""
+    out, before = [], 0
+    while True:
+        records, before = page(r, name, LIMIT=limit, BEFORE=before)
+        out += records
+        if not before:
+            return out
+
+
+def ids(records):
+    return [x["COMMAND_ID"].decode() for x in records]
+
+
+def agent_of(r, name):
+    """The agent of a session's sandbox."""
+    return int(r.record(name)["pid"])
+
+
+def state(r, name):
+    return wire.STATES[r.call(wire.STATUS, name).result["STATE"]]
+
+
+def kill_agent(r, name):
+    pid = agent_of(r, name)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid), 10, "the death of an agent")
+    wait_for(lambda: state(r, name) == "idle", 10, "the end of a container")
+
+
+def settle(r, name):
+    """Until what ended is on the disk: it is written after the answer."""
+    time.sleep(0.3)
+    history(r, name)
+
+
+@test("history/receipts")
+def receipts():
+    with Runner("--pool", "1") as r:
+        same(r.call(wire.HISTORY, "n", flags=wire.NO_CREATE).code,
+             "no_sandbox", "nothing is made for a history")
+        same(r.limits()["SANDBOXES"], 0, "nothing was")
+
+        a = run(r, "n", "echo out; echo err >&2; exit 3", "first", cwd="/tmp")
+        same(a.result["EXIT_CODE"], 3)
+        run(r, "n", "echo " + "\u4e2d" * 200, "second")
+
+        second, first = history(r, "n")
+        same((first["COMMAND_ID"], first["COMMAND_STATE"], first["ORDINAL"]),
+             (b"first", ENDED, 1), "the first")
+        for name in ("EXIT_CODE", "OUTCOME", "STDOUT_BYTES", "STDERR_BYTES",
+                     "DURATION_US", "CPU_US", "MEMORY_PEAK", "SANDBOX_ID",
+                     "INSTANCE", "CWD", "WALL_MS", "CREATED", "TRUNCATED"):
+            same(first[name], a.result[name], name)
+        same(first["COMMAND"], b"echo out; echo err >&2; exit 3", "its text")
+        check(first["ACCEPTED_MS"] <= first["STARTED_MS"]
+              <= first["ENDED_MS"], "times", first)
+        check(abs(first["ENDED_MS"] / 1000 - time.time()) < 60, "by the clock")
+        same(second["ORDINAL"], 2, "the second")
+        text = second["COMMAND"].decode()       # cut between characters
+        check(len(second["COMMAND"]) in range(254, 257), "its text is cut",
+              len(second["COMMAND"]))
+        check(("echo " + "\u4e2d" * 200).startswith(text), "and nothing else")
+        check("OUTPUT_EXPIRED" not in first, "output is there")
+
+        for limit in (0, 1001):
+            same(r.call(wire.HISTORY, "n", wire.fields(("LIMIT", limit)),
+                        tenant=tenant("n")).code, "bad_request", str(limit))
+        same(r.call(wire.HISTORY, "n", b"\0\1", tenant=tenant("n")).code,
+             "bad_request", "half a field")
+        same(r.call(wire.HISTORY, "n", body=b"x", tenant=tenant("n")).code,
+             "bad_request", "a body")
+
+        # another conversation has a history of its own
+        run(r, "m", "true", "third")
+        same(ids(history(r, "m")), ["third"])
+        same(ids(history(r, "n")), ["second", "first"])
+
+
+@test("history/waiting-and-running")
+def waiting():
+    with Runner("--pool", "1") as r:
+        run(r, "n", "true", "a")
+        threads = []
+        for id, text in (("b", "cat; :"), ("c", "echo c"), ("d", "echo d")):
+            t = threading.Thread(target=run, args=(r, "n", (
+                "until [ -e go ]; do sleep .05; done" if id == "b" else text),
+                id))
+            t.start()
+            threads.append(t)
+            wait_for(lambda: id in ids(history(r, "n")), 10, id)
+        records = history(r, "n")
+        same(ids(records), ["d", "c", "b", "a"], "newest first")
+        same([x["COMMAND_STATE"] for x in records],
+             [QUEUED, QUEUED, RUNNING, ENDED], "states")
+        check("STARTED_MS" not in records[0] and "STARTED_MS" in records[2],
+              "only what runs has begun")
+        same(ids(page(r, "n", LIMIT=2)[0]), ["d", "c"], "a page of them")
+        os.close(os.open("/proc/%d/root/home/sandbox/go" % agent_of(r, "n"),
+                         os.O_CREAT | os.O_WRONLY, 0o644))
+        for t in threads:
+            t.join()
+        same([x["COMMAND_STATE"] for x in history(r, "n")], [ENDED] * 4)
+
+
+@test("history/thousand", 300)
+def thousand():
+    """1,000 receipts, the output of 32, ids for longer; latency stays."""
+    with Runner("--pool", "1") as r:
+        took = []
+        for i in range(1250):
+            start = time.monotonic()
+            a = run(r, "n", "echo %d" % i, "c%d" % i)
+            took.append(time.monotonic() - start)
+            same(a.stdout, b"%d\n" % i)
+        first, last = sorted(took[100:300])[100], sorted(took[-200:])[100]
+        print("# median of a command: %.2f ms, after 1,000: %.2f ms"
+              % (first * 1e3, last * 1e3))
+        check(last < 3 * first + 0.01, "a long history costs nothing",
+              first, last)
+
+        def look(where):
+            records = history(r, "n", 150)
+            same(ids(records), ["c%d" % i for i in range(1249, 249, -1)],
+                 "the last 1,000, " + where)
+            same([x["ORDINAL"] for x in records], list(range(1250, 250, -1)))
+            same([x.get("OUTPUT_EXPIRED", 0) for x in records],
+                 [0] * 32 + [1] * 968, "output of 32, " + where)
+
+            # a repeated request is answered from what is kept
+            a = run(r, "n", "echo 1218", "c1218")
+            same(a.stdout, b"1218\n", "the 32nd last, " + where)
+            a = run(r, "n", "echo 1217", "c1217")
+            same((a.stdout, a.result["OUTPUT_EXPIRED"], a.result["EXIT_CODE"]),
+                 (b"", 1, 0), "the one before, " + where)
+            same(run(r, "n", "echo 250", "c250").result["STDOUT_BYTES"], 4,
+                 "the oldest, " + where)
+            same(run(r, "n", "echo 249", "c249").code, "expired",
+                 "the one before is not run again, " + where)
+            same(run(r, "n", "echo 0", "c0").code, "expired",
+                 "nor the first, " + where)
+            same(run(r, "n", "echo other", "c1249").code,
+                 "command_id_reused", "another request, " + where)
+
+        look("alive")
+        settle(r, "n")
+        kill_agent(r, "n")
+        look("after its death")
+
+
+@test("history/agent-killed")
+def agent_killed():
+    with Runner("--pool", "1") as r:
+        run(r, "n", "echo before", "before")
+        settle(r, "n")
+
+        lost = []
+
+        def one(id, text):
+            try:
+                lost.append(run(r, "n", text, id))
+            except wire.Lost as error:
+                lost.append(error)
+
+        t = threading.Thread(target=one, args=("dies", "echo x; sleep 60"))
+        t.start()
+        wait_for(lambda: any(x["COMMAND_STATE"] == RUNNING
+                             for x in history(r, "n")), 10, "a command")
+        os.kill(agent_of(r, "n"), signal.SIGKILL)
+        t.join()
+        check(isinstance(lost[0], wire.Lost), "its client lost it", lost)
+
+        dies, before = history(r, "n")
+        same((dies["COMMAND_ID"], dies["OUTCOME"], dies["EXIT_CODE"]),
+             (b"dies", LOST, 137), "what ran is runner_lost")
+        same(dies["OUTPUT_EXPIRED"], 1, "its output is gone")
+        same(dies["COMMAND"], b"echo x; sleep 60", "its text is not")
+        same(before["OUTCOME"], EXIT, "what was before is as it was")
+
+        # never run twice: the same request gets the receipt
+        a = run(r, "n", "echo x; sleep 60", "dies")
+        same((a.outcome, a.stdout), ("runner_lost", b""))
+        same(run(r, "n", "echo before", "before").stdout, b"before\n")
+
+        # also from the next agents
+        for _ in range(2):
+            kill_agent(r, "n")
+            same([x["OUTCOME"] for x in history(r, "n")], [LOST, EXIT])
+        same(run(r, "n", "echo on", "on").stdout, b"on\n", "it goes on")
+        same([x["ORDINAL"] for x in history(r, "n")], [3, 2, 1])
+
+
+@test("history/runner-killed")
+def runner_killed():
+    with Runner("--pool", "1", ephemeral=False) as r:
+        for i in range(40):
+            run(r, "n", "echo %d" % i, "c%d" % i)
+        before = history(r, "n")
+
+        # the agent lives on and is taken over
+        r.kill()
+        r.start()
+        same(history(r, "n"), before, "a runner that was killed")
+
+        # it ends with its runner, and wakes
+        r.end(signal.SIGTERM)
+        r.start()
+        same(history(r, "n"), before, "a runner that was stopped")
+        same(run(r, "n", "echo 39", "c39").stdout, b"39\n", "with output")
+
+        # both at once, as at the end of a machine
+        run(r, "n", "echo last", "last")
+        settle(r, "n")
+        pid = agent_of(r, "n")
+        r.kill()
+        os.kill(pid, signal.SIGKILL)
+        r.start()
+        same(ids(history(r, "n")), ["last"] + ids(before), "both killed")
+
+        r.call(wire.DELETE, "n")
+        same(r.call(wire.HISTORY, "n", flags=wire.NO_CREATE).code,
+             "no_sandbox", "DELETE takes it away")
+        run(r, "n", "echo new", "c1")
+        same([x["COMMAND"] for x in history(r, "n")], [b"echo new"],
+             "a new one begins with nothing, also as to ids")
+        r.ephemeral = True
+
+
+@test("history/idle-stop")
+def idle_stop():
+    with Runner("--pool", "1") as r:
+        r.limits(IDLE_MS=1000)
+        run(r, "n", "echo a; echo b >&2", "a")
+        before = history(r, "n")
+        wait_for(lambda: state(r, "n") == "idle", 20, "the idle stop")
+        wait_for(lambda: len(r.agents()) == 1, 20, "only the pool is left")
+        same(history(r, "n"), before, "a history wakes it")
+        a = run(r, "n", "echo a; echo b >&2", "a")
+        same((a.stdout, a.stderr), (b"a\n", b"b\n"), "with output")
+        wait_for(lambda: state(r, "n") == "idle", 20, "the next idle stop")
+
+
+@test("history/full-disk", 180)
+def full_disk():
+    with Runner("--pool", "0") as r:
+        def small(text, id, **fields):
+            return run(r, "n", text, id, disk=64, **fields)
+
+        same(small("echo before", "before").stdout, b"before\n")
+        settle(r, "n")
+        a = small("cat /dev/zero > big; ls -s big", "fill")
+        check(b"No space left" in a.stderr, "the disk is full", a.stderr)
+
+        # nothing of it is missing to a command, and receipts are written
+        for i in range(60):
+            a = small("echo %d; head -c 100000 /dev/zero" % i, "c%d" % i)
+            same((a.outcome, a.result["STDOUT_BYTES"]),
+                 ("exit", 100000 + len("%d\n" % i)), "a command")
+        a = small("echo 59; head -c 100000 /dev/zero", "c59")
+        same(len(a.stdout), 100003, "its output is known, in memory")
+
+        settle(r, "n")
+        kill_agent(r, "n")
+        records = history(r, "n")
+        same(ids(records), ["c%d" % i for i in range(59, -1, -1)]
+             + ["fill", "before"], "receipts outlive the agent")
+        check("OUTPUT_EXPIRED" not in records[-1]
+              or "OUTPUT_EXPIRED" in records[0], "old output at most")
+
+        same(small("rm big; echo room", "room").stdout, b"room\n")
+        same(small("echo after", "after").stdout, b"after\n")
+        settle(r, "n")
+        kill_agent(r, "n")
+        same(small("echo after", "after").stdout, b"after\n",
+             "with room it is on the disk again")
+
+
+@test("history/share-of-the-disk", 180)
+def share():
+    """The output of 32 commands has an eighth of the disk at most."""
+    with Runner("--pool", "0") as r:
+        big = dict(disk=64, output=2 << 20)
+
+        def used():
+            path = "/proc/%d/root/home" % agent_of(r, "n")
+            s = os.statvfs(path)
+            return (s.f_blocks - s.f_bfree) * s.f_frsize
+
+        run(r, "n", "true", "first", **big)
+        start = used()
+        for i in range(40):
+            a = run(r, "n", "head -c 1500000 /dev/urandom", "c%d" % i, **big)
+            same(len(a.stdout), 1500000)
+        settle(r, "n")
+        wait_for(lambda: used() - start < 9 << 20, 20, "its share")
+        expired = [x.get("OUTPUT_EXPIRED", 0) for x in history(r, "n")]
+        check(expired[0] == 0 and expired[31] == 1, "the latest are kept",
+              expired)
+        check(used() - start < 9 << 20, "an eighth of 64 MiB",
+              used() - start)
+
+
+@test("history/out-of-reach")
+def out_of_reach():
+    """Whatever a command tries, it neither reads nor changes it."""
+    with Runner("--pool", "1") as r:
+        secret = "echo a-word-that-is-nowhere-else"
+        run(r, "n", secret, "secret")
+        settle(r, "n")
+        a = run(r, "n", r"""
+            exec 2>&1
+            ls -la /proc/1/fd /proc/1/root /proc/1/map_files
+            for i in $(seq 0 40); do
+                cat /proc/1/fd/$i < /dev/null
+                : > /proc/1/fd/$i
+                ln -s /proc/1/fd/$i l$i; cat l$i
+                readlink /proc/1/fd/$i
+            done
+            cat /proc/1/mem /proc/1/environ /proc/1/maps
+            for p in /proc/[0-9]*/fd/*; do readlink $p; done | grep -w h
+            cat /proc/self/mountinfo
+            for d in /u /d/u /r/../h /h /../h /proc/self/root/../h /run/h; do
+                ls -la $d
+            done
+            python3 - <<'END'
+import ctypes, os, errno
+libc = ctypes.CDLL(None, use_errno=True)
+for fd in range(3, 64):
+    for call in (438,):                     # pidfd_getfd
+        p = libc.syscall(434, 1, 0)         # pidfd_open of the agent
+        if p >= 0 and libc.syscall(call, p, fd, 0) >= 0:
+            print("GOT a descriptor", fd)
+for handle_type in (1, 2, 0x81, 0xf8):      # by its inode
+    for inode in range(2, 40):
+        raw = inode.to_bytes(4, "little") + bytes(8)
+        head = len(raw).to_bytes(4, "little") \
+            + handle_type.to_bytes(4, "little")
+        buffer = ctypes.create_string_buffer(head + raw)
+        root = os.open("/", os.O_RDONLY)
+        fd = libc.syscall(304, root, buffer, 0)
+        os.close(root)
+        if fd >= 0:
+            print("GOT a file by its handle", os.readlink(
+                "/proc/self/fd/%d" % fd))
+END
+            find / -xdev -size +1000000k 2>/dev/null
+            grep -rl a-word-that-is-nowhere /home /tmp /run /var /dev/shm \
+                2>/dev/null
+            find / -xdev -newermt '-1 hour' -not -path '/proc/*' 2>/dev/null \
+                | head -50
+            """, "search")
+        text = a.stdout.decode(errors="replace")
+        check("GOT" not in text, "a way in", text)
+        check("SBXHIST" not in text and "nowhere-else" not in text,
+              "its contents", text)
+        check("Permission denied" in text, "it was tried", text[:2000])
+        check("overlay" in text and " ext4 " not in text.replace(
+            "/dev/", ""), "no mount of it", text)
+
+        # a command inherits nothing that leads there
+        a = run(r, "n", "ls -l /proc/self/fd; ls /proc/$$/fd", "fds")
+        check(b"/h" not in a.stdout, "no descriptor", a.stdout)
+
+        same(history(r, "n")[-1]["COMMAND"], secret.encode(), "it is as it was")
+        same(run(r, "n", secret, "secret").stdout,
+             b"a-word-that-is-nowhere-else\n")
+
+        # on the host it is the container's root's alone
+        path = "/proc/%d/fd/7" % agent_of(r, "n")
+        s = os.stat(path)
+        same(s.st_mode & 0o7777, 0o600, "its mode")
+        same(s.st_uid, int(r.record("n")["ids"]), "its owner")
+
+
+@test("history/damaged-file")
+def damaged():
+    """A file of nonsense: the agent starts, and begins anew."""
+    with Runner("--pool", "1") as r:
+        for i in range(5):
+            run(r, "n", "echo %d" % i, "c%d" % i)
+        settle(r, "n")
+        with open("/proc/%d/fd/7" % agent_of(r, "n"), "r+b") as f:
+            for at in (0, 8 << 20, 16 << 20, 32 << 20, 48 << 20):
+                f.seek(at)
+                f.write(os.urandom(100000))
+        kill_agent(r, "n")
+        same(history(r, "n"), [], "nothing of it is believed")
+        same(run(r, "n", "echo on", "on").stdout, b"on\n", "it goes on")
+        settle(r, "n")
+
+        # the log is cut in the middle: what was before is there
+        for i in range(5):
+            run(r, "n", "echo %d" % i, "d%d" % i)
+        settle(r, "n")
+        with open("/proc/%d/fd/7" % agent_of(r, "n"), "r+b") as f:
+            f.seek(0)
+            data = f.read(65536)
+            at = data.index(b"echo 3")
+            f.seek(at)
+            f.write(bytes(4096))
+        kill_agent(r, "n")
+        same(ids(history(r, "n")), ["d2", "d1", "d0", "on"], "what is whole")
+        same(run(r, "n", "echo 1", "d1").stdout, b"1\n")
+
+
+if __name__ == "__main__":
+    main()
