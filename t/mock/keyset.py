@@ -344,7 +344,7 @@ def bad_answers():
          "more than 262144 bytes"),
         ("endless headers",
          dict(body="", raw=b"HTTP/1.1 200 x\r\n" + b"A: b\r\n" * 20000
-              + b"\r\n"), "of headers"),
+              + b"\r\n"), "headers"),
         ("an escape sequence", dict(body="", raw=b"HTTP/1.1 200 x\r\n"
                                     b"Content-Length: \x1b[31m\r\n\r\n"),
          "can't be fetched"),
