@@ -35,6 +35,8 @@
 #define SANDBOX_JOSE_MAX_LEEWAY   60            /* seconds */
 #define SANDBOX_JOSE_MAX_STEPS    8             /* of a path */
 #define SANDBOX_JOSE_MAX_JWKS_KEYS  64          /* used or not */
+#define SANDBOX_JOSE_MAX_TRIES    8             /* keys tried for one token,
+                                                   up to a millisecond each */
 
 
 /* signature algorithms, a bit each: a key and a policy hold a set of them */
@@ -198,8 +200,8 @@ unsigned sandbox_jose_supported(void);
  * token->claims (json_decref).
  *
  * A key that has a kid verifies only tokens that name it; a token whose kid
- * belongs to a key is not tried with another one.  Of keys that fit, the first
- * eight are tried.  nkeys may be 0.
+ * belongs to a key is not tried with another one.  Of the keys that fit, only
+ * the first SANDBOX_JOSE_MAX_TRIES are tried.  nkeys may be 0.
  */
 sandbox_jose_status_t sandbox_jose_verify(
     const sandbox_jose_key_t *const *keys, size_t nkeys,

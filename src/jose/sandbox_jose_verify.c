@@ -15,11 +15,6 @@
 #include <openssl/rsa.h>
 
 
-/* keys tried for one token, each costs up to half a millisecond with P-384 */
-
-#define SANDBOX_JOSE_MAX_TRIES  8
-
-
 static sandbox_jose_status_t sandbox_jose_try_keys(
     const sandbox_jose_key_t *const *keys, size_t nkeys, unsigned allowed,
     const sandbox_jose_parts_t *parts);
