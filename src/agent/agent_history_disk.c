@@ -69,6 +69,11 @@ agent_history_init(int fd)
 
     if (agent_store_init(&agent_history_file.store, fd) == -1) {
         agent_log("there is no file for the history: it is kept in memory");
+        return;
+    }
+
+    if (atexit(agent_history_flush) != 0) {
+        agent_log("no memory to flush the history at the end");
     }
 }
 

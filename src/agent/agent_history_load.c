@@ -60,10 +60,6 @@ agent_history_load(void)
     if (rc == -1) {
         agent_history_disk_compact();
     }
-
-    if (atexit(agent_history_flush) != 0) {
-        agent_log("no memory to flush the history at the end");
-    }
 }
 
 
