@@ -451,7 +451,7 @@ agent_control_handle(agent_received_t *r)
     switch (r->type) {
 
     case SANDBOX_CONTROL_CLAIM:
-        rc = r->count ? -1 : agent_control_claim(r);
+        rc = r->count > 1 ? -1 : agent_control_claim(r);
         break;
 
     case SANDBOX_CONTROL_CONN:
@@ -547,7 +547,8 @@ agent_control_claim(agent_received_t *r)
         return -1;
     }
 
-    agent_history_load();
+    agent_history_load(r->count ? r->fds[0] : -1);
+    r->count = 0;
 
     return 0;
 }

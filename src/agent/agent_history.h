@@ -41,8 +41,12 @@ typedef struct agent_answer_s   agent_answer_t;
 /* fd: the file to keep it in; what can't be one: all is kept in memory. */
 void agent_history_init(int fd);
 
-/* The session is known: reads what is in the file.  Once. */
-void agent_history_load(void);
+/*
+ * The session is known: reads what is in the file; if nothing is, and the
+ * sandbox takes the place of another one, that one's file, which is `before`
+ * (-1: none) and is closed.  Once.
+ */
+void agent_history_load(int before);
 
 /* Writes what is not written yet. */
 void agent_history_flush(void);
@@ -188,6 +192,9 @@ extern agent_history_file_t  agent_history_file;
 
 /* What is known becomes the new log. */
 void agent_history_disk_compact(void);
+
+/* Output that is pending is written soon. */
+void agent_history_disk_later(void);
 
 
 /* agent_history_disk.c: each does nothing where there is no file */

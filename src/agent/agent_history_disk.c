@@ -178,6 +178,15 @@ agent_history_disk_drop(agent_history_t *h)
 }
 
 
+void
+agent_history_disk_later(void)
+{
+    if (!agent_history_timer_output.active) {
+        agent_timer_set(&agent_history_timer_output, AGENT_HISTORY_OUTPUT);
+    }
+}
+
+
 const uint8_t *
 agent_history_disk_fields(const agent_history_t *h)
 {
@@ -241,10 +250,7 @@ agent_history_work(agent_timer_t *timer)
 {
     agent_history_save();
     agent_history_relieve();
-
-    if (!agent_history_timer_output.active) {
-        agent_timer_set(&agent_history_timer_output, AGENT_HISTORY_OUTPUT);
-    }
+    agent_history_disk_later();
 }
 
 

@@ -7,8 +7,15 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "agent_events.h"
 
 
+static void agent_history_import(int before);
+static void agent_history_import_fields(agent_history_t *h);
+static void agent_history_import_output(agent_history_t *h, unsigned place);
+static void agent_history_unended(unsigned outcome);
 static int agent_history_handle(void *data, unsigned type, const uint8_t *p,
     size_t size, const agent_store_place_t *at);
 static agent_history_t *agent_history_parse(unsigned type, const uint8_t *p,
@@ -21,31 +28,144 @@ static unsigned  agent_history_meta_seen;
 
 
 void
-agent_history_load(void)
+agent_history_load(int before)
 {
-    int               rc;
-    unsigned          i;
-    agent_history_t  *h;
+    int  rc;
 
-    if (agent_history_file.store.fd == -1 || agent_history_file.loaded) {
-        return;
+    if (agent_history_file.loaded) {
+        goto done;
     }
-
-    agent_history_file.loaded = 1;
 
     rc = agent_store_read(&agent_history_file.store, agent.session,
                           agent_history_handle, NULL);
 
-    agent_history_outputs();
+    if (rc == 0) {
+        agent_history_outputs();
+    }
+
+    agent_history_file.loaded = agent_history_file.store.fd != -1;
+
+    if (rc == -1 && before != -1) {
+        agent_history_import(before);
+    }
 
     /* what ran when the agent before us died */
+
+    agent_history_unended(SANDBOX_OUTCOME_LOST);
+
+    if (rc == -1 && agent_history_file.loaded) {
+        agent_history_disk_compact();
+    }
+
+done:
+
+    if (before != -1) {
+        close(before);
+    }
+}
+
+
+/*
+ * From the file of the sandbox before this one: all receipts, and the latest
+ * output that has room in memory until it is written to our own.
+ */
+
+static void
+agent_history_import(int before)
+{
+    unsigned        i;
+    agent_store_t   own;
+
+    own = agent_history_file.store;
+
+    if (agent_store_open(&agent_history_file.store, before) == 0
+        && agent_store_read(&agent_history_file.store, agent.session,
+                            agent_history_handle, NULL) == 0)
+    {
+        agent_history_outputs();
+
+        for (i = 0; i < agent_history.count; i++) {
+            agent_history_import_fields(agent_history.known[i]);
+        }
+
+        for (i = agent_history.kept_count; i > 0; i--) {
+            agent_history_import_output(agent_history.kept[i - 1], i - 1);
+        }
+
+        agent_log("%u commands of the sandbox before this one are known",
+                  agent_history.count);
+    }
+
+    agent_history_file.store = own;
+    agent_history_file.stored = 0;
+    agent_history_file.ids_saved = 0;
+
+    agent_history_unended(SANDBOX_OUTCOME_DELETED);
+    agent_history_disk_later();
+}
+
+
+static void
+agent_history_import_fields(agent_history_t *h)
+{
+    uint8_t        *copy;
+    const uint8_t  *fields;
+
+    if (h->fields != NULL) {
+        return;
+    }
+
+    fields = agent_history_disk_fields(h);
+    copy = fields != NULL ? malloc(h->fields_size) : NULL;
+
+    if (copy != NULL) {
+        memcpy(copy, fields, h->fields_size);
+        agent_history_hold(h, copy, h->fields_size, h->result);
+    }
+
+    memset(&h->at, 0, sizeof(h->at));
+}
+
+
+static void
+agent_history_import_output(agent_history_t *h, unsigned place)
+{
+    if (agent_history.memory + 2 * h->size > AGENT_HISTORY_MEMORY
+        || (h->answer = agent_history_disk_answer(h)) == NULL)
+    {
+        /* reading it may have found it damaged, and let it go */
+
+        agent_history_drop(h);
+        return;
+    }
+
+    h->events = agent_history_disk_events(h);
+    h->memory = h->answer->size;
+
+    if (h->events != NULL) {
+        h->memory += agent_events_memory(h->events);
+    }
+
+    agent_history.memory += h->memory;
+    h->stored = 0;
+    h->size = 0;
+    h->place = agent_history_file.loaded ? (int) place : -1;
+    h->pending = agent_history_file.loaded;
+}
+
+
+/* Those that have begun and will never end. */
+
+static void
+agent_history_unended(unsigned outcome)
+{
+    unsigned          i;
+    agent_history_t  *h;
 
     for (i = 0; i < agent_history.count; /* void */ ) {
         h = agent_history.known[i];
 
-        if (h->ended_ms == 0
-            && agent_history_lost(h, SANDBOX_OUTCOME_LOST) == 0)
-        {
+        if (h->ended_ms == 0 && agent_history_lost(h, outcome) == 0) {
             agent_history_disk_end(h);
 
             /* older ones may have gone for it */
@@ -55,10 +175,6 @@ agent_history_load(void)
         }
 
         i++;
-    }
-
-    if (rc == -1) {
-        agent_history_disk_compact();
     }
 }
 

@@ -69,6 +69,10 @@ agent_replace(void)
         agent_command_free(command);
     }
 
+    /* the next one reads it from our file */
+
+    agent_history_flush();
+
     if (agent_control_replace() == -1) {
         agent_log("the runner could not be asked for a fresh sandbox");
     }

@@ -61,7 +61,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t size)
     for (i = 0; i < 2; i++) {
         check(agent_store_open(&agent_history_file.store, fd) == 0);
         agent_history_file.store.room = 1 << 20;
-        agent_history_load();
+        agent_history_load(-1);
         fuzz_look();
         agent_history_flush();
         agent_history_disk_compact();

@@ -508,7 +508,7 @@ agent_queue_lost(agent_connection_t *c)
 
 
 void
-agent_history_load(void)
+agent_history_load(int before)
 {
 }
 

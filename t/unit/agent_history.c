@@ -51,6 +51,9 @@ static void many_after(void);
 static void big(void);
 static void big_after(void);
 static void old_ids(void);
+static void fresh_first(void);
+static void fresh(void);
+static void fresh_after(void);
 static void damaged(void);
 static void torn(void);
 static void few(void);
@@ -70,6 +73,7 @@ static uint64_t result(agent_history_t *h, uint16_t tag);
 
 
 static int               file = -1;
+static int               other = -1;     /* of the sandbox before it */
 static int               dies;           /* at the end of this life */
 static uint64_t          found;
 static const char       *code;
@@ -110,6 +114,17 @@ main(void)
     live(big);
     live(big_after);
     live(old_ids);
+
+    /* a fresh sandbox, and one after it */
+
+    other = file;
+    file = memfd_create("fresh", MFD_CLOEXEC);
+    live(fresh_first);
+    live(fresh);
+    live(fresh_after);
+    close(file);
+    file = other;
+
     live(damaged);
     torn();
 
@@ -337,7 +352,7 @@ static void
 start(void)
 {
     agent_history_init(file);
-    agent_history_load();
+    agent_history_load(-1);
 }
 
 
@@ -414,7 +429,7 @@ stranger(void)
 
     memset(agent.session, 7, sizeof(agent.session));
     agent_history_file.loaded = 0;
-    agent_history_load();
+    agent_history_load(-1);
     ok(find("mine%u", 1) != NULL, "here it is");
     dies = 1;
 }
@@ -526,6 +541,63 @@ old_ids(void)
     is_string(code, "expired", "is expired for later agents");
     ok(find("m%u", 4000) == NULL, "an older one");
     is_string(code, "command_not_found", "is not known at all");
+}
+
+
+/* something runs when the sandbox is replaced */
+
+static void
+fresh_first(void)
+{
+    int               own;
+    agent_command_t  *c;
+
+    own = file;
+    file = other;
+    start();
+    c = command("replaced%u", 9);
+    c->history = agent_history_begin(c);
+    file = own;
+    dies = 1;
+}
+
+
+static void
+fresh(void)
+{
+    agent_history_init(file);
+    agent_history_load(dup(other));
+
+    is_number(agent_history.count, 1000, "a fresh sandbox knows the 1000");
+    is_number(result(find("replaced%u", 9), SANDBOX_TAG_OUTCOME),
+              SANDBOX_OUTCOME_DELETED, "what ran was sandbox_deleted");
+    is_number(result(find("small%u", 5), SANDBOX_TAG_EXIT_CODE), 5,
+              "others are as they were");
+    ok(!expired(find("small%u", 5)), "with output");
+    is_number(last_event(find("small%u", 5)), 3, "and events");
+    ok(find("m%u", 6000) == NULL, "one of 65536 before the last");
+    is_string(code, "expired", "is expired");
+
+    run("new%u", 1, 10);
+    agent_history_flush();
+    is_number(agent_history.memory + agent_history.fields, 0,
+              "all of it is in its own file");
+    dies = 1;
+}
+
+
+static void
+fresh_after(void)
+{
+    agent_history_init(file);
+    agent_history_load(dup(other));
+
+    ok(find("new%u", 1) != NULL, "its own file goes before the other one");
+    ok(!expired(find("new%u", 1)) && !expired(find("small%u", 31)),
+       "with output of both");
+    ok(find("m%u", 6000) == NULL, "an old id");
+    is_string(code, "expired", "is expired for the next one, too");
+    is_number(agent_history.count, 1000, "it has 1000");
 }
 
 
