@@ -33,6 +33,7 @@
 #define CTL_LIVE_FIRST    100                    /* between two attempts */
 #define CTL_LIVE_MOST     2000
 #define CTL_LIVE_CANCEL   10000                  /* for the result after it */
+#define CTL_LIVE_DOUBT    5000                   /* is it really lost? */
 
 
 /* one exchange with the gateway; all of them are done at once */
@@ -55,6 +56,7 @@ typedef struct {
     int64_t             lost;                    /* since when; 0: it is not */
     int64_t             again;                   /* when to ask again */
     int64_t             pause;
+    int64_t             doubt;                   /* since when; 0: no doubt */
     unsigned            accepted:1;              /* the gateway has it */
     unsigned            events:1;                /* this answer has some */
     unsigned            bad:1;                   /* a sentence was said */
@@ -86,6 +88,7 @@ static int ctl_live_ask(ctl_work_t *work);
 static size_t ctl_live_write(char *data, size_t size, size_t n,
     void *context);
 static int ctl_live_line(void *context, const char *text, size_t size);
+static int ctl_live_doubtful(ctl_work_t *work, const ctl_event_t *event);
 static int ctl_live_output(ctl_work_t *work, const ctl_event_t *event);
 static void ctl_live_answer(ctl_work_t *work, CURLcode rc);
 static void ctl_live_retry(ctl_work_t *work);
@@ -540,8 +543,9 @@ ctl_live_line(void *context, const char *text, size_t size)
     rc = ctl_event_read(&event, text, size);
 
     if (rc == 0 && event.type == CTL_EVENT_RESULT) {
+        json_decref(work->live->result);
         work->live->result = json_incref(event.object);
-        work->ended = 1;
+        work->ended = !ctl_live_doubtful(work, &event);
 
     } else if (rc == 0 && event.seq > work->seq) {
 
@@ -558,6 +562,35 @@ ctl_live_line(void *context, const char *text, size_t size)
     ctl_event_free(&event);
 
     return rc;
+}
+
+
+/*
+ * A result without a number of its own is the gateway's, which has lost the
+ * command; the command itself may have another.
+ */
+
+static int
+ctl_live_doubtful(ctl_work_t *work, const ctl_event_t *event)
+{
+    int64_t      now;
+    const char  *outcome;
+
+    outcome = json_string_value(json_object_get(event->object, "outcome"));
+
+    if (outcome == NULL || strcmp(outcome, "runner_lost") != 0
+        || event->seq > work->seq)
+    {
+        return 0;
+    }
+
+    now = ctl_live_now();
+
+    if (work->doubt == 0) {
+        work->doubt = now;
+    }
+
+    return now - work->doubt < CTL_LIVE_DOUBT;
 }
 
 
@@ -628,6 +661,11 @@ ctl_live_answer(ctl_work_t *work, CURLcode rc)
         /* the service may be coming up again, but only after a loss */
 
         if (work->lost == 0 || (status != 429 && status < 502)) {
+
+            if (work->doubt != 0) {
+                work->ended = 1;
+                return;
+            }
 
             if (ctl_reply_check(reply) == 0) {
                 ctl_fault("the gateway does not stream; is it an older one?");

@@ -242,6 +242,33 @@ def resumes():
     same(s.calls[1][1]["after"], "9")
 
 
+@test("ctl/lost-or-not")
+def doubt():
+    """A result that the gateway made up is asked about."""
+    lost = result(1, None, "runner_lost")
+
+    def get(h, n):
+        if n < 3:
+            h.events(lost)
+        else:
+            h.events(out(2, "here\n"), result(3, 6))
+        h.end_well()
+
+    def run(h, n):
+        h.events(started(), lost)
+        h.end_well()
+    scripts["q"] = Script(run, get)
+    same(ctl("run", "q", "x"), (b"here\n", b"", 6))
+    scripts["q"] = s = Script(run, lambda h, n: h.problem(404, "no_sandbox"))
+    a, b, rc = ctl("run", "q", "x")
+    same((a, rc, len(s.calls)), (b"", 125, 2))
+    check(b"runner_lost" in b, b)
+    # the agent's own has a number, and is the last word
+    scripts["q"] = s = Script(lambda h, n: (h.events(
+        started(), result(2, None, "runner_lost")), h.end_well()))
+    same((ctl("run", "q", "x")[2], len(s.calls)), (125, 1))
+
+
 @test("ctl/asks-again-before-the-first-word")
 def again():
     """The request got there and nothing came back: the same one again."""
