@@ -27,21 +27,24 @@
 #define AGENT_HOME                "/home/sandbox"
 #define AGENT_ENVIRONMENT         "/usr/share/sandbox/env"
 
-#define AGENT_MAX_CONNECTIONS     256
+#define AGENT_MAX_CONNECTIONS     528    /* 500 streams, and others */
 #define AGENT_MAX_BODY            SANDBOX_WIRE_MAX_BODY  /* of stdin */
 #define AGENT_MIN_REQUESTS        (2 * 1024 * 1024)    /* bytes, in all */
 #define AGENT_MAX_REQUESTS        (160 * 1024 * 1024)
 #define AGENT_REQUESTS_SHARE      4      /* at most 1/4 of the memory */
 #define AGENT_MAX_LEFT            64     /* commands with leftovers */
+#define AGENT_MAX_BACKGROUND      16     /* background commands */
+#define AGENT_MAX_INPUT           (64 * 1024)    /* of one STDIN, held */
 #define AGENT_MAX_PATH            4096
 
 /* milliseconds */
 
 #define AGENT_PLACE_WAIT          1000   /* a slow request keeps its place */
-#define AGENT_SEND_WAIT           60000  /* a client that reads nothing */
+#define AGENT_SEND_WAIT           300000 /* a client that reads nothing */
 #define AGENT_STOP_WAIT           1000
 #define AGENT_KILL_WAIT           1000   /* until a killed tree is gone */
 #define AGENT_SPAWN_WAIT          1000   /* for a process, with retries */
+#define AGENT_HELD_WAIT           50     /* half a character, for the rest */
 
 
 typedef struct agent_connection_s  agent_connection_t;
@@ -76,7 +79,8 @@ typedef struct {
 typedef enum {
     AGENT_CONNECTION_TAKE = 0,           /* TAKEN is not out yet */
     AGENT_CONNECTION_READ,
-    AGENT_CONNECTION_WAIT,               /* for its command */
+    AGENT_CONNECTION_WAIT,               /* for its command, or its events */
+    AGENT_CONNECTION_INPUT,              /* STDIN, on its way to a command */
     AGENT_CONNECTION_ANSWER,             /* sends, then closes */
     AGENT_CONNECTION_LINGER              /* ERROR sent, reads input away */
 } agent_connection_state_e;
@@ -85,7 +89,7 @@ typedef enum {
 struct agent_connection_s {
     agent_connection_t       *prev;      /* of all */
     agent_connection_t       *next;
-    agent_connection_t       *peer;      /* next that waits for the command */
+    agent_connection_t       *peer;      /* next of the command's list */
     agent_command_t          *command;
     agent_watch_t             watch;
     agent_timer_t             timer;     /* progress, PING, or linger */
@@ -99,16 +103,29 @@ struct agent_connection_s {
     unsigned                  parsed:1;  /* the preamble is */
     unsigned                  head_sent:1;
     unsigned                  input_left:1;  /* the client may still send */
+    unsigned                  stream:1;  /* the answer has events in it */
+    unsigned                  silent:1;  /* no frame of the client any more */
+    unsigned                  reading:1; /* STDIN: waits for the client */
+    unsigned                  eof:1;     /* STDIN: nothing after it */
+    unsigned                  ticks;     /* STDIN: since anything came */
+    unsigned                  was;       /* CANCEL: the command's state */
+    agent_events_t           *events;    /* what it follows */
+    agent_cursor_t            cursor;
+    uint8_t                   frame[SANDBOX_WIRE_FRAME_SIZE];
+    size_t                    frame_have;    /* after the request */
 
     sandbox_preamble_t        preamble;
     uint8_t                  *in;
     size_t                    in_size;   /* allocated */
     size_t                    in_have;
     size_t                    body;      /* decoded bytes of a chunked one */
+    size_t                    in_at;     /* STDIN: what is passed on ends */
+    uint64_t                  passed;    /* STDIN: bytes passed on */
     size_t                    chunk;     /* bytes left of the chunk */
     unsigned                  body_end:1;
 
     uint8_t                  *out;       /* small frames, not yet sent */
+    size_t                    out_room;
     size_t                    out_size;
     size_t                    out_sent;
     agent_answer_t           *answer;    /* after them */
@@ -127,9 +144,10 @@ typedef enum {
 
 
 struct agent_command_s {
-    agent_command_t       *prev;         /* queue, or those left */
+    agent_command_t       *prev;         /* queue, background, or those left */
     agent_command_t       *next;
     agent_connection_t    *waiting;
+    agent_connection_t    *writers;      /* STDIN, in order */
     agent_command_state_e  state;
     uint64_t               sequence;
 
@@ -143,6 +161,7 @@ struct agent_command_s {
     char                   id[SANDBOX_WIRE_MAX_COMMAND_ID + 1];
     uint64_t               ordinal;      /* in its session, from 1 */
     agent_history_t       *history;      /* once HEAD is out */
+    agent_events_t        *events;
 
     unsigned               fresh:1;      /* wants a fresh sandbox */
     unsigned               created:1;    /* the sandbox was made for it */
@@ -150,22 +169,26 @@ struct agent_command_s {
     unsigned               signalled:1;  /* the shell died by a signal */
     unsigned               spawn_failed:1;
     unsigned               locked:1;     /* its cwd can't be entered */
+    unsigned               input_open:1; /* STDIN may bring more */
+    unsigned               disk_room:1;  /* there was some at its start */
     int                    code;         /* exit status, or the signal */
     sandbox_outcome_e      outcome;      /* EXIT until known otherwise */
 
     pid_t                  pid;          /* 0: none, or reaped */
+    unsigned               report;       /* of its child, from 1; 0: none */
     agent_tree_t           tree;
     unsigned               processes;    /* left, as last counted */
     int                    directory;    /* descriptor of cwd */
     char                   cwd[AGENT_MAX_PATH];
     agent_watch_t          in;
     agent_watch_t          out[2];
-    agent_watch_t          events;
+    agent_watch_t          emptied;      /* the tree, once it is left */
     int                    child_fd[3];
     agent_output_t         output[2];
     agent_timer_t          wall;
     agent_timer_t          cpu;
     agent_timer_t          wait;         /* spawn retry, death of the tree */
+    agent_timer_t          held;         /* half a character of output */
     unsigned               attempts;
     uint64_t               accepted;     /* us */
     uint64_t               started;
@@ -195,6 +218,7 @@ typedef struct {
     unsigned               wanted;       /* 1: a WANT is open */
     unsigned               connections;
     unsigned               queued;
+    unsigned               background;   /* commands */
     unsigned               left;
     uint64_t               commands;     /* ended so far */
     size_t                 request_bytes;
@@ -282,8 +306,27 @@ int agent_connection_send(agent_connection_t *c, const uint8_t *data,
 /* Sends the answer (what is left of it after HEAD), then closes. */
 void agent_connection_answer(agent_connection_t *c, agent_answer_t *answer);
 
-/* Now waits for its command: hang-up and PING are looked after. */
+/* Now waits for its command: hang-up, PING and CANCEL are looked after. */
 void agent_connection_wait(agent_connection_t *c);
+
+/*
+ * Follows the events after that number; the answer will be these and RESULT.
+ * -1: no such number yet.
+ */
+int agent_connection_follow(agent_connection_t *c, agent_events_t *events,
+    uint64_t after);
+
+/* Events have come, if it follows any.  May close it. */
+void agent_connection_push(agent_connection_t *c);
+
+/*
+ * Waits for room to send if `out`, and for what the client may say in the
+ * state it is in.  -1: can't.
+ */
+int agent_connection_look(agent_connection_t *c, int out);
+
+/* Its request is of no use any more. */
+void agent_connection_forget(agent_connection_t *c);
 
 void agent_connection_close(agent_connection_t *c);
 
@@ -296,17 +339,53 @@ agent_connection_t *agent_connection_by_serial(uint32_t serial);
 /* Connections whose request is not complete. */
 unsigned agent_connection_reading(void);
 
+/* agent_receive.c */
+
+/* Reads on; frees or passes on c when the request is complete, or bad. */
+void agent_receive(agent_connection_t *c);
+
+/* Takes the bytes of a request that another agent had read; closes memfd. */
+int agent_receive_load(agent_connection_t *c, int memfd);
+
+/* Room for so many bytes, within the maximum of all requests. */
+int agent_receive_resize(agent_connection_t *c, size_t size);
+
+/* agent_operation.c */
+
+/* The request of c is complete, of STDIN its head.  Consumes or frees c. */
+void agent_operation_enter(agent_connection_t *c);
+
+/* It becomes one of those that wait for the command's end. */
+void agent_operation_attach(agent_connection_t *c, agent_command_t *command,
+    const agent_request_t *request);
+
+/* A command that has ended: its answer, its events, or only its receipt. */
+void agent_operation_known(agent_connection_t *c, agent_history_t *h,
+    const agent_request_t *request);
+
+/* Ends it, wherever it is; its result goes to all who wait. */
+void agent_operation_cancel(agent_command_t *command);
+
+/* The answer of a CANCEL. */
+void agent_operation_cancelled(agent_connection_t *c,
+    const agent_answer_t *answer);
+
 /* agent_queue.c */
 
-/* The request of c is complete.  Consumes or frees c. */
-void agent_queue_enter(agent_connection_t *c);
+void agent_queue_enter(agent_connection_t *c, agent_request_t *request);
+
+/* Of those that wait, run, or run in the background. */
+agent_command_t *agent_queue_find(const uint8_t *id, size_t length);
 
 /* Starts what may start, asks for slots or gives them back. */
 void agent_queue_process(void);
 
 void agent_queue_lost(agent_connection_t *c);
 
-/* The running command ends; agent_queue_process() once it is answered. */
+/*
+ * The running command ends, or goes on in the background;
+ * agent_queue_process() once it is answered.
+ */
 void agent_queue_ended(void);
 
 void agent_queue_stop(unsigned outcome);
@@ -326,16 +405,67 @@ agent_command_t *agent_command_new(agent_connection_t *c,
 /* ERROR to all that wait and free, or HEAD and start. */
 void agent_command_start(agent_command_t *command);
 
-/* A child ended; 0 if it is no command's shell. */
-int agent_command_reaped(pid_t pid, int status, uint64_t cpu);
-
 /* Ends the whole tree; the answer has that outcome. */
 void agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome);
 
-/* Answers a command that never started, and frees it. */
-void agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome);
+/* Reads what is in a pipe, `reads` times at most. */
+void agent_command_drain(agent_command_t *command, unsigned stream,
+    unsigned reads);
+
+/* More was written than it may write: it ends. */
+void agent_command_total(agent_command_t *command);
+
+/* New events go to those who follow. */
+void agent_command_push(agent_command_t *command);
+
+/* Why a shell could not be started, as output of the command. */
+void agent_command_not_started(agent_command_t *command, int error,
+    int directory);
 
 void agent_command_free(agent_command_t *command);
+
+/* agent_end.c */
+
+/* A child ended; 0 if it is no command's shell. */
+int agent_end_reaped(pid_t pid, int status, uint64_t cpu);
+
+/* Answers all who wait; frees it, unless it leaves processes running. */
+void agent_end(agent_command_t *command);
+
+/* Answers a command that never started, and frees it. */
+void agent_end_cancel(agent_command_t *command, sandbox_outcome_e outcome);
+
+/* agent_stdin.c */
+
+/* The pipe is there: the body of the request goes into it. */
+void agent_stdin_start(agent_command_t *command);
+void agent_stdin_event(agent_watch_t *watch, uint32_t events);
+
+/* The head of a STDIN is complete.  Consumes or frees c. */
+void agent_stdin_enter(agent_connection_t *c, const agent_request_t *request);
+
+/* More of its body is there, or the time for it is over. */
+void agent_stdin_read(agent_connection_t *c);
+void agent_stdin_tick(agent_connection_t *c);
+
+/* c is closed. */
+void agent_stdin_lost(agent_connection_t *c);
+
+/* The command reads no more: all writers are answered. */
+void agent_stdin_end(agent_command_t *command, const char *code);
+
+/* agent_background.c */
+
+/* A background command runs from now on, and no longer does. */
+void agent_background_add(agent_command_t *command);
+void agent_background_remove(agent_command_t *command);
+
+agent_command_t *agent_background_first(void);
+void agent_background_kill(sandbox_outcome_e outcome);
+
+/* Processes of all, and of one command beside the queue: at least 1. */
+unsigned agent_background_processes(void);
+unsigned agent_background_count(agent_command_t *command);
 
 /* agent_left.c */
 
@@ -344,6 +474,7 @@ void agent_left_add(agent_command_t *command);
 
 /* Frees it if its processes are gone, else looks again later. */
 void agent_left_check(agent_command_t *command);
+agent_command_t *agent_left_find(const uint8_t *id, size_t length);
 void agent_left_kill(void);
 unsigned agent_left_processes(void);
 
@@ -352,6 +483,19 @@ unsigned agent_left_processes(void);
 /* HEAD fields as one frame; its bytes, 0 if it can't be.  id NULL: none. */
 size_t agent_answer_head(uint8_t *p, size_t size, const char *id);
 agent_answer_t *agent_answer_build(agent_command_t *command);
+
+/* The answer of one that has not ended yet. */
+agent_answer_t *agent_answer_state(agent_command_t *command);
+
+/* The receipt alone, of a command that was in that state before. */
+agent_answer_t *agent_answer_receipt(const agent_answer_t *answer,
+    const char *id, unsigned state);
+
+/* BYTES, of a STDIN. */
+agent_answer_t *agent_answer_taken(const char *id, uint64_t bytes);
+
+/* Where RESULT begins, and the number it has as an event. */
+size_t agent_answer_result(const agent_answer_t *answer, uint64_t *seq);
 void agent_answer_release(agent_answer_t *answer);
 
 /* agent_environment.c */
@@ -377,6 +521,9 @@ int agent_directory_init(void);
 int agent_directory_open(const uint8_t *path, size_t length, char *resolved,
     size_t size, const char **code);
 void agent_directory_close(int fd);
+
+/* 1: the file system of the home has no room, or can't say. */
+int agent_directory_full(void);
 
 /* File work in the name of the command's user: 1 on, 0 off. */
 void agent_directory_user(int on);
@@ -418,6 +565,9 @@ void agent_session_kill(pid_t session);
 void agent_memory_init(int oom, int peak);
 void agent_memory_start(agent_command_t *command);
 
+/* The peak of a command that goes on, before it is set back for another. */
+void agent_memory_look(agent_command_t *command);
+
 /* 1: the kernel ended a process for lack of memory since the start. */
 int agent_memory_end(agent_command_t *command);
 
@@ -436,10 +586,10 @@ int agent_spawn_init(void);
 int agent_spawn(agent_command_t *command);
 
 /*
- * The errno for which the last one, which has ended, came to no exec; 0: it
- * did.  *directory: 1 if it could not enter its working directory.
+ * The errno for which a shell that has ended came to no exec; 0: it did.
+ * *directory: 1 if it could not enter its working directory.  Once for each.
  */
-int agent_spawn_error(int *directory);
+int agent_spawn_error(agent_command_t *command, int *directory);
 
 
 #endif /* AGENT_H */

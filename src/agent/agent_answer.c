@@ -1,6 +1,7 @@
 /*
  * The frames of an answer, in one piece of memory: HEAD, what was kept of
- * both streams, RESULT.  It is built once and sent to whoever asks.
+ * both streams, RESULT.  It is built once and sent to whoever asks.  Short
+ * ones have no output: what a command is doing, or a receipt.
  */
 
 #include "agent.h"
@@ -18,8 +19,12 @@ static uint8_t *agent_answer_stream(uint8_t *p, agent_output_t *output,
     uint8_t type, uint64_t *seq);
 static uint8_t *agent_answer_bytes(uint8_t *p, const uint8_t *data,
     size_t size, uint8_t type, uint64_t *seq);
-static size_t agent_answer_result(uint8_t *p, size_t size,
+static agent_answer_t *agent_answer_new(const char *id, size_t size);
+static void agent_answer_end(agent_answer_t *answer, sandbox_writer_t *w);
+static size_t agent_answer_fields(uint8_t *p, size_t size,
     agent_command_t *command, int truncated);
+static void agent_answer_names(sandbox_writer_t *w,
+    const agent_command_t *command);
 static uint64_t agent_answer_code(const agent_command_t *command);
 static const char *agent_answer_signal(int number, char *text, size_t size);
 
@@ -62,7 +67,7 @@ agent_answer_build(agent_command_t *command)
     agent_answer_t  *answer, *trimmed;
     agent_output_t  *output;
 
-    size = 512 + SANDBOX_WIRE_MAX_RESULT;
+    size = 512 + SANDBOX_WIRE_FRAME_SIZE + SANDBOX_WIRE_MAX_RESULT;
 
     for (i = 0; i < 2; i++) {
         output = &command->output[i];
@@ -87,7 +92,8 @@ agent_answer_build(agent_command_t *command)
         p = agent_answer_stream(p, output, SANDBOX_FRAME_STDOUT + i, &seq);
     }
 
-    n = agent_answer_result(p, SANDBOX_WIRE_MAX_RESULT, command, truncated);
+    n = agent_answer_fields(p, SANDBOX_WIRE_FRAME_SIZE
+                               + SANDBOX_WIRE_MAX_RESULT, command, truncated);
     answer->size = p + n - answer->data;
 
     /* it may be kept for long */
@@ -104,6 +110,141 @@ agent_answer_release(agent_answer_t *answer)
     if (--answer->references == 0) {
         free(answer);
     }
+}
+
+
+agent_answer_t *
+agent_answer_state(agent_command_t *command)
+{
+    uint64_t          queued;
+    agent_answer_t   *answer;
+    sandbox_writer_t  w;
+
+    answer = agent_answer_new(command->id, SANDBOX_WIRE_MAX_RESULT);
+    if (answer == NULL) {
+        return NULL;
+    }
+
+    queued = (command->started ? command->started : agent_now_us())
+             - command->accepted;
+
+    sandbox_writer_init(&w, answer->data + answer->head
+                            + SANDBOX_WIRE_FRAME_SIZE,
+                        SANDBOX_WIRE_MAX_RESULT);
+    agent_answer_names(&w, command);
+    sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE,
+                         command->state == AGENT_COMMAND_QUEUED
+                         ? SANDBOX_COMMAND_QUEUED : SANDBOX_COMMAND_RUNNING);
+    sandbox_write_number(&w, SANDBOX_TAG_STDOUT_BYTES,
+                         command->output[0].total);
+    sandbox_write_number(&w, SANDBOX_TAG_STDERR_BYTES,
+                         command->output[1].total);
+    sandbox_write_number(&w, SANDBOX_TAG_QUEUED_US, queued);
+    sandbox_write_number(&w, SANDBOX_TAG_CREATED, command->created);
+    sandbox_write_number(&w, SANDBOX_TAG_DETACHED, command->request.detach);
+    agent_answer_end(answer, &w);
+
+    return answer;
+}
+
+
+agent_answer_t *
+agent_answer_receipt(const agent_answer_t *answer, const char *id,
+    unsigned state)
+{
+    size_t            at;
+    sandbox_field_t   field;
+    agent_answer_t   *receipt;
+    sandbox_fields_t  fields;
+    sandbox_writer_t  w;
+
+    receipt = agent_answer_new(id, SANDBOX_WIRE_MAX_RESULT);
+    if (receipt == NULL) {
+        return NULL;
+    }
+
+    at = agent_answer_result(answer, NULL) + SANDBOX_WIRE_FRAME_SIZE;
+    sandbox_fields_init(&fields, answer->data + at, answer->size - at);
+    sandbox_writer_init(&w, receipt->data + receipt->head
+                            + SANDBOX_WIRE_FRAME_SIZE,
+                        SANDBOX_WIRE_MAX_RESULT);
+
+    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+        if (field.tag != SANDBOX_TAG_COMMAND_STATE) {
+            sandbox_write_bytes(&w, field.tag, field.data, field.length);
+        }
+    }
+
+    sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE, state);
+    agent_answer_end(receipt, &w);
+
+    return receipt;
+}
+
+
+agent_answer_t *
+agent_answer_taken(const char *id, uint64_t bytes)
+{
+    agent_answer_t   *answer;
+    sandbox_writer_t  w;
+
+    answer = agent_answer_new(id, 256);
+    if (answer == NULL) {
+        return NULL;
+    }
+
+    sandbox_writer_init(&w, answer->data + answer->head
+                            + SANDBOX_WIRE_FRAME_SIZE, 256);
+    sandbox_write_string(&w, SANDBOX_TAG_COMMAND_ID, id);
+    sandbox_write_number(&w, SANDBOX_TAG_BYTES, bytes);
+    agent_answer_end(answer, &w);
+
+    return answer;
+}
+
+
+size_t
+agent_answer_result(const agent_answer_t *answer, uint64_t *seq)
+{
+    size_t            at;
+    sandbox_field_t   field;
+    sandbox_frame_t   frame;
+    sandbox_fields_t  fields;
+
+    if (seq != NULL) {
+        *seq = 0;
+    }
+
+    /* its own frames, or those that the history has checked */
+
+    for (at = 0; at + SANDBOX_WIRE_FRAME_SIZE <= answer->size;
+         at += SANDBOX_WIRE_FRAME_SIZE + frame.length)
+    {
+        if (sandbox_frame_read(answer->data + at, &frame) != SANDBOX_OK
+            || frame.length > answer->size - at - SANDBOX_WIRE_FRAME_SIZE)
+        {
+            break;
+        }
+
+        if (frame.type != SANDBOX_FRAME_RESULT) {
+            continue;
+        }
+
+        sandbox_fields_init(&fields, answer->data + at
+                                     + SANDBOX_WIRE_FRAME_SIZE, frame.length);
+
+        while (seq != NULL
+               && sandbox_fields_next(&fields, &field) == SANDBOX_OK)
+        {
+            if (field.tag == SANDBOX_TAG_SEQ) {
+                (void) sandbox_field_number(&field, UINT64_MAX, seq);
+            }
+        }
+
+        return at;
+    }
+
+    return answer->size;
 }
 
 
@@ -170,8 +311,42 @@ agent_answer_bytes(uint8_t *p, const uint8_t *data, size_t size, uint8_t type,
 }
 
 
+/* One with HEAD; its RESULT will have up to so many bytes. */
+
+static agent_answer_t *
+agent_answer_new(const char *id, size_t size)
+{
+    agent_answer_t  *answer;
+
+    answer = malloc(sizeof(agent_answer_t) + 512 + SANDBOX_WIRE_FRAME_SIZE
+                    + size);
+
+    if (answer != NULL) {
+        answer->references = 1;
+        answer->head = agent_answer_head(answer->data, 512, id);
+        answer->size = answer->head;
+    }
+
+    return answer;
+}
+
+
+/* Its RESULT, whose fields are in their place already. */
+
+static void
+agent_answer_end(agent_answer_t *answer, sandbox_writer_t *w)
+{
+    size_t  length;
+
+    length = w->pos - w->start;
+    sandbox_frame_write(answer->data + answer->head, SANDBOX_FRAME_RESULT,
+                        (uint32_t) length);
+    answer->size = answer->head + SANDBOX_WIRE_FRAME_SIZE + length;
+}
+
+
 static size_t
-agent_answer_result(uint8_t *p, size_t size, agent_command_t *command,
+agent_answer_fields(uint8_t *p, size_t size, agent_command_t *command,
     int truncated)
 {
     char              text[16];
@@ -187,11 +362,7 @@ agent_answer_result(uint8_t *p, size_t size, agent_command_t *command,
     sandbox_writer_init(&w, p + SANDBOX_WIRE_FRAME_SIZE,
                         size - SANDBOX_WIRE_FRAME_SIZE);
 
-    sandbox_write_string(&w, SANDBOX_TAG_COMMAND_ID, command->id);
-    sandbox_write_string(&w, SANDBOX_TAG_SANDBOX_ID, agent.sandbox_id);
-    sandbox_write_number(&w, SANDBOX_TAG_INSTANCE, agent.instance);
-    sandbox_write_string(&w, SANDBOX_TAG_CWD, command->cwd);
-    sandbox_write_number(&w, SANDBOX_TAG_WALL_MS, command->request.wall_ms);
+    agent_answer_names(&w, command);
     sandbox_write_number(&w, SANDBOX_TAG_EXIT_CODE,
                          agent_answer_code(command));
 
@@ -213,6 +384,18 @@ agent_answer_result(uint8_t *p, size_t size, agent_command_t *command,
     sandbox_write_number(&w, SANDBOX_TAG_BACKGROUND, command->processes);
     sandbox_write_number(&w, SANDBOX_TAG_CREATED, command->created);
 
+    if (command->events != NULL) {
+        sandbox_write_number(&w, SANDBOX_TAG_SEQ,
+                             agent_events_last(command->events));
+    }
+
+    sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE,
+                         SANDBOX_COMMAND_ENDED);
+
+    if (command->request.detach) {
+        sandbox_write_number(&w, SANDBOX_TAG_DETACHED, 1);
+    }
+
     if (command->spawn_failed) {
         sandbox_write_string(&w, SANDBOX_TAG_CODE, "spawn_failed");
         sandbox_write_string(&w, SANDBOX_TAG_DETAIL, command->locked
@@ -228,12 +411,24 @@ agent_answer_result(uint8_t *p, size_t size, agent_command_t *command,
 }
 
 
+static void
+agent_answer_names(sandbox_writer_t *w, const agent_command_t *command)
+{
+    sandbox_write_string(w, SANDBOX_TAG_COMMAND_ID, command->id);
+    sandbox_write_string(w, SANDBOX_TAG_SANDBOX_ID, agent.sandbox_id);
+    sandbox_write_number(w, SANDBOX_TAG_INSTANCE, agent.instance);
+    sandbox_write_string(w, SANDBOX_TAG_CWD, command->cwd);
+    sandbox_write_number(w, SANDBOX_TAG_WALL_MS, command->request.wall_ms);
+}
+
+
 static uint64_t
 agent_answer_code(const agent_command_t *command)
 {
     switch (command->outcome) {
 
     case SANDBOX_OUTCOME_EXIT:
+    case SANDBOX_OUTCOME_DISK_FULL:
         return command->code;
 
     case SANDBOX_OUTCOME_SIGNAL:

@@ -1,6 +1,6 @@
 /*
- * The life of one command: prepared, started, limited, ended, answered.
- * Its limits hold on for what it leaves running, which agent_left.c keeps.
+ * The life of one command: prepared, started, heard, limited.  Its end is in
+ * agent_end.c; its limits hold on for what it leaves running.
  */
 
 #include "agent.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sandbox_utf8.h"
@@ -21,10 +21,8 @@
 
 #define AGENT_COMMAND_READ     (64 * 1024)
 #define AGENT_COMMAND_READS    4         /* of one pipe in one round */
-#define AGENT_COMMAND_DRAIN    32        /* after the end of the shell */
 #define AGENT_COMMAND_KILLS    10        /* tries, then it is answered */
 #define AGENT_COMMAND_CHECK    10        /* ms, least between CPU checks */
-#define AGENT_COMMAND_CPU_SLACK  50000   /* us, clocks differ */
 
 
 static void agent_command_refuse(agent_command_t *command, const char *code,
@@ -35,24 +33,14 @@ static int agent_command_prepare(agent_command_t *command);
 static int agent_command_pipe(int *ours, int *theirs, int out);
 static void agent_command_head(agent_command_t *command);
 static void agent_command_spawn(agent_command_t *command);
-static void agent_command_not_started(agent_command_t *command, int error,
-    int directory);
-static void agent_command_input(agent_watch_t *watch, uint32_t events);
 static void agent_command_output(agent_watch_t *watch, uint32_t events);
-static void agent_command_drain(agent_command_t *command, unsigned stream,
-    unsigned reads);
-static void agent_command_total(agent_command_t *command);
+static void agent_command_background(agent_command_t *command);
+static void agent_command_held(agent_timer_t *timer);
+static uint64_t agent_command_clock(void);
 static void agent_command_wall(agent_timer_t *timer);
 static void agent_command_cpu(agent_timer_t *timer);
 static void agent_command_cpu_set(agent_command_t *command, uint64_t used);
 static void agent_command_wait(agent_timer_t *timer);
-static void agent_command_exited(agent_command_t *command, int status,
-    uint64_t cpu);
-static void agent_command_judge(agent_command_t *command);
-static void agent_command_finish(agent_command_t *command);
-static agent_answer_t *agent_command_answer(agent_command_t *command);
-static void agent_command_deliver(agent_connection_t *waiting,
-    agent_answer_t *answer);
 static void agent_command_close(agent_command_t *command);
 
 
@@ -69,11 +57,19 @@ agent_command_new(agent_connection_t *c, const agent_request_t *request)
         return NULL;
     }
 
+    command->events = agent_events_new();
+
+    if (command->events == NULL) {
+        free(command);
+        return NULL;
+    }
+
     if (request->id != NULL) {
         memcpy(command->id, request->id, request->id_size);
 
     } else {
         if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+            agent_events_release(command->events);
             free(command);
             return NULL;
         }
@@ -108,9 +104,10 @@ agent_command_new(agent_connection_t *c, const agent_request_t *request)
     command->directory = -1;
     command->tree.directory = -1;
     command->in.fd = -1;
-    command->in.handler = agent_command_input;
+    command->in.handler = agent_stdin_event;
     command->in.data = command;
-    command->events.fd = -1;
+    command->input_open = request->stdin_open;
+    command->emptied.fd = -1;
 
     for (i = 0; i < 2; i++) {
         command->out[i].fd = -1;
@@ -129,6 +126,8 @@ agent_command_new(agent_connection_t *c, const agent_request_t *request)
     command->cpu.data = command;
     command->wait.handler = agent_command_wait;
     command->wait.data = command;
+    command->held.handler = agent_command_held;
+    command->held.data = command;
 
     return command;
 }
@@ -158,6 +157,7 @@ agent_command_start(agent_command_t *command)
     }
 
     agent_memory_start(command);
+    command->disk_room = !agent_directory_full();
 
     /* whoever waits knows that it is accepted before anything has begun */
 
@@ -169,23 +169,6 @@ agent_command_start(agent_command_t *command)
     agent_timer_set(&command->wall, command->request.wall_ms);
 
     agent_command_spawn(command);
-}
-
-
-int
-agent_command_reaped(pid_t pid, int status, uint64_t cpu)
-{
-    agent_command_t  *command;
-
-    command = agent.running;
-
-    if (command == NULL || command->pid != pid) {
-        return 0;
-    }
-
-    agent_command_exited(command, status, cpu);
-
-    return 1;
 }
 
 
@@ -207,34 +190,15 @@ agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome)
     /* never ended here: whoever calls may still be at work with it */
 
     agent_timer_set(&command->wait, command->state == AGENT_COMMAND_STARTING
+                                    || command->state == AGENT_COMMAND_LEFT
                                     ? 1 : AGENT_KILL_WAIT);
-}
-
-
-void
-agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome)
-{
-    agent_connection_t  *waiting;
-
-    if (command->request.cwd != NULL) {
-        memcpy(command->cwd, command->request.cwd, command->request.cwd_size);
-
-    } else {
-        strcpy(command->cwd, AGENT_HOME);
-    }
-
-    command->outcome = outcome;
-    command->killed = 1;
-    waiting = command->waiting;
-    command->waiting = NULL;
-    agent_command_deliver(waiting, agent_command_answer(command));
-    agent_command_free(command);
 }
 
 
 void
 agent_command_free(agent_command_t *command)
 {
+    int                  directory;
     unsigned             i;
     agent_connection_t  *c;
 
@@ -244,11 +208,15 @@ agent_command_free(agent_command_t *command)
         agent_connection_close(c);
     }
 
+    (void) agent_spawn_error(command, &directory);
+
     agent_command_close(command);
-    agent_watch_close(&command->events);
+    agent_stdin_end(command, "command_ended");
+    agent_watch_close(&command->emptied);
     agent_timer_clear(&command->wall);
     agent_timer_clear(&command->cpu);
     agent_timer_clear(&command->wait);
+    agent_timer_clear(&command->held);
     agent_directory_close(command->directory);
 
     for (i = 0; i < 2; i++) {
@@ -257,6 +225,10 @@ agent_command_free(agent_command_t *command)
 
     if (!agent_tree_release(&command->tree)) {
         agent_tree_abandon(&command->tree);
+    }
+
+    if (command->events != NULL) {
+        agent_events_release(command->events);
     }
 
     agent.request_bytes -= command->raw_size;
@@ -272,6 +244,7 @@ agent_command_refuse(agent_command_t *command, const char *code,
     agent_connection_t  *c;
 
     agent.running = NULL;
+    agent_stdin_end(command, "command_ended");
 
     /* nobody has heard of the new sandbox yet: the next command tells */
 
@@ -338,7 +311,7 @@ agent_command_prepare(agent_command_t *command)
                                 &command->child_fd[i + 1], 0);
     }
 
-    if (rc == 0 && command->input_size) {
+    if (rc == 0 && (command->input_size || command->input_open)) {
         rc = agent_command_pipe(&command->in.fd, &command->child_fd[0], 1);
     }
 
@@ -348,11 +321,11 @@ agent_command_prepare(agent_command_t *command)
         return -1;
     }
 
-    if (command->input_size == 0) {
+    if (command->in.fd == -1) {
         command->child_fd[0] = STDIN_FILENO;     /* /dev/null */
 
     } else {
-        agent_command_input(&command->in, 0);
+        agent_stdin_start(command);
     }
 
     return 0;
@@ -386,6 +359,14 @@ agent_command_head(agent_command_t *command)
 
     for (c = command->waiting; c != NULL; c = next) {
         next = c->peer;
+
+        /* one that cancels it waits for its end; no request goes back now */
+
+        agent_connection_forget(c);
+
+        if (c->preamble.operation == SANDBOX_OPERATION_CANCEL) {
+            continue;
+        }
 
         if (agent_connection_send(c, head, size) == -1) {
             agent_connection_close(c);
@@ -427,21 +408,66 @@ agent_command_spawn(agent_command_t *command)
 
     if (error) {
         agent_command_not_started(command, error, 0);
-        agent_command_finish(command);
+        agent_end(command);
         return;
     }
 
     command->state = AGENT_COMMAND_RUNNING;
+    agent_events_start(command->events, agent_command_clock());
 
     for (i = 0; i < 2; i++) {
         agent_watch_set(&command->out[i], EPOLLIN);
     }
 
+    agent_command_cpu_set(command, 0);
+    agent_command_push(command);
+
     if (command->in.fd != -1) {
-        agent_watch_set(&command->in, EPOLLOUT);
+        agent_stdin_start(command);
     }
 
-    agent_command_cpu_set(command, 0);
+    if (command->request.detach) {
+        agent_command_background(command);
+    }
+}
+
+
+/* Beside the queue from now on; who did not ask for its events has all. */
+
+static void
+agent_command_background(agent_command_t *command)
+{
+    agent_answer_t       *answer;
+    agent_connection_t   *c, **p;
+
+    agent.running = NULL;
+    agent_background_add(command);
+    agent_queue_ended();
+
+    answer = agent_answer_state(command);
+    p = &command->waiting;
+
+    while ((c = *p) != NULL) {
+        if (c->stream || c->preamble.operation == SANDBOX_OPERATION_CANCEL) {
+            p = &c->peer;
+            continue;
+        }
+
+        *p = c->peer;
+        c->peer = NULL;
+        c->command = NULL;
+
+        if (answer == NULL) {
+            agent_connection_close(c);
+
+        } else {
+            agent_connection_answer(c, answer);
+        }
+    }
+
+    if (answer != NULL) {
+        agent_answer_release(answer);
+    }
 }
 
 
@@ -450,7 +476,7 @@ agent_command_spawn(agent_command_t *command)
  * shell would say.
  */
 
-static void
+void
 agent_command_not_started(agent_command_t *command, int error, int directory)
 {
     int          n;
@@ -469,6 +495,7 @@ agent_command_not_started(agent_command_t *command, int error, int directory)
     }
 
     agent_output_add(&command->output[1], (uint8_t *) text, n);
+    agent_events_add(command->events, 1, (uint8_t *) text, n);
 
     agent_log("a command could not be started: error %d, %s", error, reason);
 
@@ -476,33 +503,6 @@ agent_command_not_started(agent_command_t *command, int error, int directory)
     command->locked = directory;
     command->signalled = 0;
     command->code = 126;
-}
-
-
-static void
-agent_command_input(agent_watch_t *watch, uint32_t events)
-{
-    ssize_t           n;
-    agent_command_t  *command;
-
-    command = watch->data;
-
-    while (command->input_sent < command->input_size) {
-        n = write(watch->fd, command->input + command->input_sent,
-                  command->input_size - command->input_sent);
-
-        if (n == -1) {
-            if (errno == EAGAIN) {
-                return;
-            }
-
-            break;                       /* nobody reads it any more */
-        }
-
-        command->input_sent += n;
-    }
-
-    agent_watch_close(watch);
 }
 
 
@@ -516,10 +516,56 @@ agent_command_output(agent_watch_t *watch, uint32_t events)
     agent_command_drain(command, watch == &command->out[1],
                         AGENT_COMMAND_READS);
     agent_command_total(command);
+    agent_command_push(command);
+
+    if (command->events != NULL && agent_events_held(command->events)) {
+        agent_timer_set(&command->held, AGENT_HELD_WAIT);
+    }
 }
 
 
+void
+agent_command_push(agent_command_t *command)
+{
+    agent_connection_t  *c, *next;
+
+    for (c = command->waiting; c != NULL; c = next) {
+        next = c->peer;
+        agent_connection_push(c);
+    }
+}
+
+
+/* The rest of a character did not come: perhaps it was none. */
+
 static void
+agent_command_held(agent_timer_t *timer)
+{
+    agent_command_t  *command;
+
+    command = timer->data;
+
+    if (command->events != NULL) {
+        agent_events_flush(command->events);
+        agent_command_push(command);
+    }
+}
+
+
+/* Unix time in ms. */
+
+static uint64_t
+agent_command_clock(void)
+{
+    struct timespec  t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+
+    return (uint64_t) t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+
+void
 agent_command_drain(agent_command_t *command, unsigned stream, unsigned reads)
 {
     ssize_t         n;
@@ -551,12 +597,13 @@ agent_command_drain(agent_command_t *command, unsigned stream, unsigned reads)
 
         } else {
             agent_output_add(&command->output[stream], buffer, n);
+            agent_events_add(command->events, stream, buffer, n);
         }
     }
 }
 
 
-static void
+void
 agent_command_total(agent_command_t *command)
 {
     if (command->output[0].total + command->output[1].total
@@ -636,10 +683,11 @@ agent_command_wait(agent_timer_t *timer)
 
     case AGENT_COMMAND_STARTING:
         if (command->killed) {
-            agent_command_finish(command);
+            agent_end(command);
 
         } else {
             agent_command_spawn(command);
+            agent_queue_process();
         }
 
         break;
@@ -650,7 +698,7 @@ agent_command_wait(agent_timer_t *timer)
 
         if (++command->attempts == AGENT_COMMAND_KILLS) {
             agent_log("a killed command does not end; it is answered now");
-            agent_command_finish(command);
+            agent_end(command);
             break;
         }
 
@@ -664,7 +712,7 @@ agent_command_wait(agent_timer_t *timer)
         if (agent_tree_count(&command->tree) == 0
             || agent_now_us() - command->ended > AGENT_KILL_WAIT * 1000)
         {
-            agent_command_finish(command);
+            agent_end(command);
             break;
         }
 
@@ -675,168 +723,6 @@ agent_command_wait(agent_timer_t *timer)
     case AGENT_COMMAND_LEFT:
         agent_left_check(command);
         break;
-    }
-}
-
-
-static void
-agent_command_exited(agent_command_t *command, int status, uint64_t cpu)
-{
-    int       error, directory;
-    unsigned  left;
-
-    error = agent_spawn_error(&directory);
-    command->pid = 0;
-    command->ended = agent_now_us();
-
-    command->signalled = WIFSIGNALED(status);
-    command->code = command->signalled ? WTERMSIG(status)
-                                       : WEXITSTATUS(status);
-
-    if (error) {
-        agent_command_not_started(command, error, directory);
-    }
-
-    /*
-     * What the shell and its children wrote before is in the pipes.  Nobody
-     * waits for their end: it may be far away.
-     */
-
-    agent_command_drain(command, 0, AGENT_COMMAND_DRAIN);
-    agent_command_drain(command, 1, AGENT_COMMAND_DRAIN);
-
-    left = agent_tree_left(&command->tree);
-    command->cpu_used = agent_tree_cpu(&command->tree);
-
-    if (command->cpu_used == 0) {
-        command->cpu_used = cpu;
-    }
-
-    agent_command_total(command);
-
-    if (command->killed && left) {
-        command->state = AGENT_COMMAND_ENDING;
-        agent_timer_set(&command->wait, 1);
-        return;
-    }
-
-    agent_command_finish(command);
-}
-
-
-/* Why it ended, where that was not our doing. */
-
-static void
-agent_command_judge(agent_command_t *command)
-{
-    int  oom, killed;
-
-    oom = agent_memory_end(command);
-
-    if (command->outcome != SANDBOX_OUTCOME_EXIT) {
-        return;
-    }
-
-    killed = command->signalled ? command->code == SIGKILL
-                                : command->code == 128 + SIGKILL;
-
-    if (oom && killed) {
-        command->outcome = SANDBOX_OUTCOME_OOM;
-        return;
-    }
-
-    /* the kernel's limit for one process came before the tree's */
-
-    if (command->cpu_used + AGENT_COMMAND_CPU_SLACK
-        >= command->request.cpu_ms * 1000
-        && (killed || command->code == SIGXCPU
-            || command->code == 128 + SIGXCPU))
-    {
-        command->outcome = SANDBOX_OUTCOME_CPU_LIMIT;
-        return;
-    }
-
-    if (command->signalled) {
-        command->outcome = SANDBOX_OUTCOME_SIGNAL;
-    }
-}
-
-
-static void
-agent_command_finish(agent_command_t *command)
-{
-    agent_answer_t      *answer;
-    agent_connection_t  *waiting;
-
-    if (command->ended == 0) {
-        command->ended = agent_now_us();
-    }
-
-    agent_timer_clear(&command->wait);
-    agent_watch_close(&command->in);
-    agent_command_judge(command);
-
-    command->processes = agent_tree_left(&command->tree);
-
-    answer = agent_command_answer(command);
-    waiting = command->waiting;
-    command->waiting = NULL;
-
-    if (command->processes) {
-        agent_left_add(command);
-    }
-
-    /* who has the answer and asks the runner must not find it running */
-
-    agent_queue_ended();
-    agent_command_deliver(waiting, answer);
-
-    if (command->state != AGENT_COMMAND_LEFT) {
-        agent_command_free(command);
-    }
-
-    agent_queue_process();
-}
-
-
-/* Builds the answer and remembers it; NULL: no memory. */
-
-static agent_answer_t *
-agent_command_answer(agent_command_t *command)
-{
-    agent_answer_t  *answer;
-
-    answer = agent_answer_build(command);
-
-    if (answer == NULL) {
-        agent_log("no memory for the answer of a command");
-    }
-
-    agent_history_end(command->history, command, answer, NULL);
-
-    return answer;
-}
-
-
-static void
-agent_command_deliver(agent_connection_t *waiting, agent_answer_t *answer)
-{
-    agent_connection_t  *c;
-
-    while ((c = waiting) != NULL) {
-        waiting = c->peer;
-        c->command = NULL;
-
-        if (answer == NULL) {
-            agent_connection_close(c);
-
-        } else {
-            agent_connection_answer(c, answer);
-        }
-    }
-
-    if (answer != NULL) {
-        agent_answer_release(answer);
     }
 }
 

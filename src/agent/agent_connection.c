@@ -1,6 +1,8 @@
 /*
- * One connection of a client: its request in, its answer out, each within a
- * bound and a deadline.  What a command is it leaves to the queue.
+ * One connection of a client: its answer out, within a bound and a deadline,
+ * and what the client may say meanwhile.  Events it sends straight from the
+ * ring of their command, as fast as its client reads and no faster.  What a
+ * command is it leaves to others.
  */
 
 #include "agent.h"
@@ -10,35 +12,31 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sandbox_control.h"
 
 
-#define AGENT_CONNECTION_START  (8 * 1024)       /* bytes of the first read */
 #define AGENT_CONNECTION_READS  32               /* in one round */
-#define AGENT_CONNECTION_OUT    (8 * 1024)       /* small frames that wait */
+#define AGENT_CONNECTION_SENDS  8                /* of events, in one round */
+#define AGENT_CONNECTION_SEND   (64 * 1024)      /* bytes of each */
+#define AGENT_CONNECTION_FRAMES 1024             /* small ones that wait */
+#define AGENT_CONNECTION_OUT    (AGENT_EVENTS_REST + AGENT_CONNECTION_FRAMES)
 
 
 static void agent_connection_event(agent_watch_t *watch, uint32_t events);
+static int agent_connection_frames(agent_connection_t *c);
 static void agent_connection_timeout(agent_timer_t *timer);
-static void agent_connection_read(agent_connection_t *c);
-static int agent_connection_load(agent_connection_t *c, int memfd);
-static int agent_connection_parse(agent_connection_t *c);
-static int agent_connection_chunks(agent_connection_t *c);
-static uint64_t agent_connection_whole(const agent_connection_t *c);
-static int agent_connection_room(agent_connection_t *c);
-static int agent_connection_resize(agent_connection_t *c, size_t size);
 static void agent_connection_flush(agent_connection_t *c);
+static int agent_connection_events(agent_connection_t *c);
+static int agent_connection_keep(agent_connection_t *c, const uint8_t *data,
+    size_t size);
 static ssize_t agent_connection_write(agent_connection_t *c,
     const uint8_t *data, size_t size);
 static void agent_connection_linger(agent_connection_t *c);
 static void agent_connection_drain(agent_connection_t *c);
 
 
-static const char           agent_connection_memory[] =
-    "Standard input of a command is at most a quarter of the sandbox's memory.";
 static agent_connection_t  *agent_connections;
 static uint64_t             agent_connection_sequence;
 
@@ -80,7 +78,7 @@ agent_connection_new(int fd, int memfd, uint32_t serial, unsigned flags)
     agent_connections = c;
     agent.connections++;
 
-    if (memfd != -1 && agent_connection_load(c, memfd) == -1) {
+    if (memfd != -1 && agent_receive_load(c, memfd) == -1) {
         agent_log("a returned request could not be read");
         c->in_have = 0;
     }
@@ -118,7 +116,7 @@ void
 agent_connection_begin(agent_connection_t *c)
 {
     c->state = AGENT_CONNECTION_READ;
-    agent_connection_read(c);
+    agent_receive(c);
 }
 
 
@@ -171,22 +169,11 @@ agent_connection_send(agent_connection_t *c, const uint8_t *data, size_t size)
         return 0;
     }
 
-    if (c->out == NULL) {
-        c->out = malloc(AGENT_CONNECTION_OUT);
-
-        if (c->out == NULL) {
-            return -1;
-        }
-    }
-
-    if (c->out_size + size - n > AGENT_CONNECTION_OUT) {
+    if (agent_connection_keep(c, data + n, size - n) == -1) {
         return -1;
     }
 
-    memcpy(c->out + c->out_size, data + n, size - n);
-    c->out_size += size - n;
-
-    return agent_watch_set(&c->watch, EPOLLOUT);
+    return agent_connection_look(c, 1);
 }
 
 
@@ -196,11 +183,26 @@ agent_connection_answer(agent_connection_t *c, agent_answer_t *answer)
     c->command = NULL;
     c->answer = answer;
     c->answer_sent = c->head_sent ? answer->head : 0;
-    c->head_sent = 1;
     c->state = AGENT_CONNECTION_ANSWER;
     answer->references++;
 
     agent_timer_set(&c->timer, AGENT_SEND_WAIT);
+
+    if (c->stream) {
+
+        /* in place of the captured output it gets, or got, the events */
+
+        if (!c->head_sent
+            && agent_connection_send(c, answer->data, answer->head) == -1)
+        {
+            agent_connection_close(c);
+            return;
+        }
+
+        c->answer_sent = agent_answer_result(answer, NULL);
+    }
+
+    c->head_sent = 1;
     agent_connection_flush(c);
 }
 
@@ -209,7 +211,70 @@ void
 agent_connection_wait(agent_connection_t *c)
 {
     c->state = AGENT_CONNECTION_WAIT;
-    agent_timer_set(&c->timer, SANDBOX_WIRE_PING_INTERVAL);
+
+    /* what came behind the request is looked at when all is in its place */
+
+    agent_timer_set(&c->timer, c->frame_have == sizeof(c->frame)
+                               ? 1 : SANDBOX_WIRE_PING_INTERVAL);
+
+    (void) agent_connection_look(c, 0);
+}
+
+
+int
+agent_connection_follow(agent_connection_t *c, agent_events_t *events,
+    uint64_t after)
+{
+    if (agent_events_seek(events, &c->cursor, after) == -1) {
+        return -1;
+    }
+
+    agent_events_follow(events);
+    c->events = events;
+    c->stream = 1;
+
+    return 0;
+}
+
+
+void
+agent_connection_push(agent_connection_t *c)
+{
+    /* a full socket says itself when it has room again */
+
+    if (c->events != NULL && c->state == AGENT_CONNECTION_WAIT
+        && c->head_sent && !(c->watch.events & EPOLLOUT))
+    {
+        agent_connection_flush(c);
+    }
+}
+
+
+int
+agent_connection_look(agent_connection_t *c, int out)
+{
+    uint32_t  events;
+
+    events = out ? EPOLLOUT : 0;
+
+    if ((c->state == AGENT_CONNECTION_WAIT && !c->silent)
+        || (c->state == AGENT_CONNECTION_INPUT && c->reading))
+    {
+        events |= EPOLLIN;
+    }
+
+    return agent_watch_set(&c->watch, events);
+}
+
+
+void
+agent_connection_forget(agent_connection_t *c)
+{
+    agent.request_bytes -= c->in_size;
+    free(c->in);
+    c->in = NULL;
+    c->in_size = 0;
+    c->in_have = 0;
 }
 
 
@@ -218,7 +283,10 @@ agent_connection_close(agent_connection_t *c)
 {
     int  fd;
 
-    if (c->command != NULL) {
+    if (c->state == AGENT_CONNECTION_INPUT) {
+        agent_stdin_lost(c);
+
+    } else if (c->command != NULL) {
         agent_queue_lost(c);
     }
 
@@ -254,10 +322,13 @@ agent_connection_detach(agent_connection_t *c)
         agent_answer_release(c->answer);
     }
 
-    agent.request_bytes -= c->in_size;
+    if (c->events != NULL) {
+        agent_events_leave(c->events);
+    }
+
+    agent_connection_forget(c);
     agent.connections--;
 
-    free(c->in);
     free(c->out);
     free(c);
 
@@ -317,12 +388,36 @@ agent_connection_event(agent_watch_t *watch, uint32_t events)
         break;
 
     case AGENT_CONNECTION_READ:
-        agent_connection_read(c);
+        agent_receive(c);
+        break;
+
+    case AGENT_CONNECTION_INPUT:
+        if (!c->reading && (events & (EPOLLHUP|EPOLLERR))) {
+            agent_connection_close(c);
+
+        } else if (events & EPOLLOUT) {
+            agent_connection_flush(c);
+
+        } else {
+            agent_stdin_read(c);
+        }
+
         break;
 
     case AGENT_CONNECTION_WAIT:
+
+        /* a client may cancel as the last thing it does */
+
+        if ((events & EPOLLIN) && agent_connection_frames(c) == -1) {
+            break;
+        }
+
         if (events & (EPOLLHUP|EPOLLERR)) {
             agent_connection_close(c);
+            break;
+        }
+
+        if (!(events & EPOLLOUT)) {
             break;
         }
 
@@ -336,6 +431,67 @@ agent_connection_event(agent_watch_t *watch, uint32_t events)
         agent_connection_drain(c);
         break;
     }
+}
+
+
+/*
+ * A frame of the client, which can only be CANCEL.  -1: the connection is not
+ * to be touched any more, or the command is; what the socket says comes again.
+ */
+
+static int
+agent_connection_frames(agent_connection_t *c)
+{
+    ssize_t          n;
+    sandbox_frame_t  frame;
+
+    if (c->silent) {
+        return 0;
+    }
+
+    while (c->frame_have < sizeof(c->frame)) {
+        n = recv(c->watch.fd, c->frame + c->frame_have,
+                 sizeof(c->frame) - c->frame_have, MSG_DONTWAIT);
+
+        if (n == -1 && (errno == EAGAIN || errno == EINTR)) {
+            return 0;
+        }
+
+        if (n <= 0) {
+
+            /* it says nothing more; that it is gone is said by the socket */
+
+            break;
+        }
+
+        c->frame_have += n;
+    }
+
+    c->silent = 1;
+
+    if (agent_connection_look(c, c->watch.events & EPOLLOUT) == -1) {
+        agent_connection_close(c);
+        return -1;
+    }
+
+    if (c->frame_have < sizeof(c->frame)) {
+        return 0;
+    }
+
+    if (sandbox_frame_read(c->frame, &frame) != SANDBOX_OK
+        || frame.type != SANDBOX_FRAME_CANCEL)
+    {
+        agent_log("a client sent something else than CANCEL behind its "
+                  "request");
+        agent_connection_close(c);
+        return -1;
+    }
+
+    if (c->command != NULL) {
+        agent_operation_cancel(c->command);
+    }
+
+    return -1;
 }
 
 
@@ -354,363 +510,35 @@ agent_connection_timeout(agent_timer_t *timer)
         return;
     }
 
-    if (c->state != AGENT_CONNECTION_WAIT) {
+    if (c->state == AGENT_CONNECTION_WAIT
+        && c->frame_have == sizeof(c->frame) && !c->silent)
+    {
+        agent_timer_set(&c->timer, SANDBOX_WIRE_PING_INTERVAL);
+        (void) agent_connection_frames(c);
+        return;
+    }
+
+    if (c->state != AGENT_CONNECTION_WAIT
+        && c->state != AGENT_CONNECTION_INPUT)
+    {
         agent_connection_close(c);
         return;
     }
 
-    /* events 0: a hang-up is reported from now on, input is not */
-
     sandbox_frame_write(frame, SANDBOX_FRAME_PING, 0);
 
-    if ((c->out_size == c->out_sent
-         && agent_connection_send(c, frame, sizeof(frame)) == -1)
-        || (!c->watch.active && agent_watch_set(&c->watch, 0) == -1))
+    if (c->out_size == c->out_sent
+        && agent_connection_send(c, frame, sizeof(frame)) == -1)
     {
         agent_connection_close(c);
         return;
     }
 
     agent_timer_set(&c->timer, SANDBOX_WIRE_PING_INTERVAL);
-}
 
-
-static void
-agent_connection_read(agent_connection_t *c)
-{
-    int      i, rc, progress;
-    ssize_t  n;
-
-    progress = 0;
-
-    for (i = 0; i < AGENT_CONNECTION_READS; i++) {
-
-        rc = agent_connection_parse(c);
-
-        if (rc == SANDBOX_BAD) {
-            return;
-        }
-
-        if (rc == SANDBOX_OK) {
-            agent_timer_clear(&c->timer);
-            agent_queue_enter(c);
-            return;
-        }
-
-        if (agent_connection_room(c) == -1) {
-            agent_connection_error(c, "too_many_pending",
-                                   "The sandbox holds too many requests.", 2);
-            agent_queue_process();
-            return;
-        }
-
-        n = recv(c->watch.fd, c->in + c->in_have, c->in_size - c->in_have,
-                 MSG_DONTWAIT);
-
-        if (n == -1 && (errno == EAGAIN || errno == EINTR)) {
-            break;
-        }
-
-        if (n <= 0) {
-
-            /* it never was a whole request: nothing is done for it */
-
-            agent_connection_close(c);
-            agent_queue_process();
-            return;
-        }
-
-        c->in_have += n;
-        progress = 1;
+    if (c->state == AGENT_CONNECTION_INPUT) {
+        agent_stdin_tick(c);
     }
-
-    if (agent_watch_set(&c->watch, EPOLLIN) == -1) {
-        agent_connection_close(c);
-        return;
-    }
-
-    if (progress || !c->timer.active) {
-        agent_timer_set(&c->timer, SANDBOX_WIRE_REQUEST_WAIT);
-    }
-}
-
-
-/* Reads what the agent before us had taken; closes memfd. */
-
-static int
-agent_connection_load(agent_connection_t *c, int memfd)
-{
-    int          rc;
-    size_t       size;
-    ssize_t      n;
-    struct stat  st;
-
-    rc = -1;
-
-    if (fstat(memfd, &st) == -1 || !S_ISREG(st.st_mode)
-        || st.st_size < SANDBOX_WIRE_PREAMBLE_SIZE
-        || (uint64_t) st.st_size > SANDBOX_WIRE_PREAMBLE_SIZE
-                                   + SANDBOX_WIRE_MAX_HEAD + AGENT_MAX_BODY)
-    {
-        goto done;
-    }
-
-    size = st.st_size;
-
-    if (agent_connection_resize(c, size) == -1) {
-        goto done;
-    }
-
-    while (c->in_have < size) {
-        n = pread(memfd, c->in + c->in_have, size - c->in_have, c->in_have);
-        if (n <= 0) {
-            goto done;
-        }
-
-        c->in_have += n;
-    }
-
-    rc = 0;
-
-done:
-
-    close(memfd);
-
-    return rc;
-}
-
-
-/*
- * SANDBOX_OK: the request is complete.  SANDBOX_BAD: it was refused, c may
- * be gone.  SANDBOX_AGAIN: it needs more bytes.
- */
-
-static int
-agent_connection_parse(agent_connection_t *c)
-{
-    int          rc;
-    size_t       whole;
-    const char  *code, *detail;
-
-    if (c->in_have < SANDBOX_WIRE_PREAMBLE_SIZE) {
-        if (!c->returned) {
-            return SANDBOX_AGAIN;
-        }
-
-        code = "internal";
-        detail = "The request was lost when the sandbox was replaced.";
-        goto refused;
-    }
-
-    if (!c->parsed) {
-        if (sandbox_preamble_read(c->in, &c->preamble) != SANDBOX_OK) {
-            code = "bad_request";
-            detail = "The preamble is malformed.";
-            goto refused;
-        }
-
-        code = agent_sandbox_admit(&c->preamble, c->returned, &detail);
-
-        if (code != NULL) {
-            goto refused;
-        }
-
-        if (c->preamble.body != SANDBOX_WIRE_BODY_CHUNKED
-            && c->preamble.body > AGENT_MAX_BODY)
-        {
-            code = "command_too_large";
-            detail = "Standard input of a command is at most 64 MiB.";
-            goto refused;
-        }
-
-        if (agent_connection_whole(c) > agent.request_limit) {
-            code = "command_too_large";
-            detail = agent_connection_memory;
-            goto refused;
-        }
-
-        c->parsed = 1;
-    }
-
-    whole = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
-
-    if (c->preamble.body == SANDBOX_WIRE_BODY_CHUNKED) {
-        if (c->in_have < whole) {
-            rc = SANDBOX_AGAIN;
-
-        } else {
-            rc = agent_connection_chunks(c);
-        }
-
-        if (rc == SANDBOX_BAD) {
-            code = "bad_request";
-            detail = "The body is malformed, or over 64 MiB.";
-            goto refused;
-        }
-
-        if (rc == SANDBOX_AGAIN
-            && agent_connection_whole(c) > agent.request_limit)
-        {
-            code = "command_too_large";
-            detail = agent_connection_memory;
-            goto refused;
-        }
-
-    } else {
-        whole += c->preamble.body;
-        rc = c->in_have < whole ? SANDBOX_AGAIN : SANDBOX_OK;
-
-        if (rc == SANDBOX_OK) {
-            c->in_have = whole;
-            c->input_left = 0;
-        }
-    }
-
-    if (rc == SANDBOX_AGAIN && c->returned) {
-        code = "internal";
-        detail = "The request was cut short when the sandbox was replaced.";
-        goto refused;
-    }
-
-    return rc;
-
-refused:
-
-    agent_connection_error(c, code, detail, 0);
-    agent_queue_process();
-
-    return SANDBOX_BAD;
-}
-
-
-/*
- * Takes the lengths out of a chunked body, in place: decoded bytes first,
- * then what is not decoded yet.  At its end the preamble gets the length.
- */
-
-static int
-agent_connection_chunks(agent_connection_t *c)
-{
-    size_t    n, start, pos;
-    uint8_t  *p;
-
-    start = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
-    pos = start + c->body;
-    p = c->in;
-
-    while (pos < c->in_have) {
-
-        if (c->chunk) {
-            n = c->in_have - pos;
-
-            if (n > c->chunk) {
-                n = c->chunk;
-            }
-
-            memmove(p + start + c->body, p + pos, n);
-            c->body += n;
-            c->chunk -= n;
-            pos += n;
-            continue;
-        }
-
-        if (c->in_have - pos < SANDBOX_WIRE_CHUNK_SIZE) {
-            break;
-        }
-
-        c->chunk = sandbox_get32(p + pos);
-        pos += SANDBOX_WIRE_CHUNK_SIZE;
-
-        if (c->chunk == 0) {
-            c->preamble.body = c->body;
-            c->in_have = start + c->body;
-            c->input_left = 0;
-            sandbox_preamble_write(p, &c->preamble);
-            return SANDBOX_OK;
-        }
-
-        if (c->chunk > SANDBOX_WIRE_MAX_CHUNK
-            || c->chunk > AGENT_MAX_BODY - c->body)
-        {
-            return SANDBOX_BAD;
-        }
-    }
-
-    n = c->in_have - pos;
-    memmove(p + start + c->body, p + pos, n);
-    c->in_have = start + c->body + n;
-
-    return SANDBOX_AGAIN;
-}
-
-
-/* Bytes of a whole request, as far as that is known; and a read more. */
-
-static uint64_t
-agent_connection_whole(const agent_connection_t *c)
-{
-    uint64_t  whole;
-
-    whole = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
-
-    if (c->preamble.body == SANDBOX_WIRE_BODY_CHUNKED) {
-        return whole + c->body + c->chunk + SANDBOX_WIRE_CHUNK_SIZE
-               + 64 * 1024;
-    }
-
-    return whole + c->preamble.body;
-}
-
-
-/* Makes room for the next read: what is known to come, step by step. */
-
-static int
-agent_connection_room(agent_connection_t *c)
-{
-    size_t    size;
-    uint64_t  whole;
-
-    if (!c->parsed) {
-        return agent_connection_resize(c, AGENT_CONNECTION_START);
-    }
-
-    /* memory follows what has arrived, not what was announced */
-
-    size = c->in_have < AGENT_CONNECTION_START ? AGENT_CONNECTION_START
-                                               : 2 * c->in_have;
-    whole = agent_connection_whole(c);
-
-    if (size > whole) {
-        size = whole;
-    }
-
-    return agent_connection_resize(c, size);
-}
-
-
-static int
-agent_connection_resize(agent_connection_t *c, size_t size)
-{
-    uint8_t  *grown;
-
-    if (size <= c->in_size) {
-        return 0;
-    }
-
-    if (agent.request_bytes + size - c->in_size > agent.request_limit) {
-        return -1;
-    }
-
-    grown = realloc(c->in, size);
-    if (grown == NULL) {
-        return -1;
-    }
-
-    agent.request_bytes += size - c->in_size;
-    c->in = grown;
-    c->in_size = size;
-
-    return 0;
 }
 
 
@@ -737,8 +565,23 @@ agent_connection_flush(agent_connection_t *c)
         again = c->out_sent < c->out_size;
 
         if (!again) {
+            free(c->out);
+            c->out = NULL;
+            c->out_room = 0;
             c->out_size = 0;
             c->out_sent = 0;
+        }
+
+        if (n && answer != NULL) {
+            agent_timer_set(&c->timer, AGENT_SEND_WAIT);
+        }
+    }
+
+    if (!again && c->events != NULL) {
+        again = agent_connection_events(c);
+
+        if (again == -1) {
+            goto lost;
         }
     }
 
@@ -757,16 +600,11 @@ agent_connection_flush(agent_connection_t *c)
         }
     }
 
-    if (again) {
-        if (agent_watch_set(&c->watch, EPOLLOUT) == -1) {
+    if (again || c->state != AGENT_CONNECTION_ANSWER) {
+        if (agent_connection_look(c, again) == -1) {
             goto lost;
         }
 
-        return;
-    }
-
-    if (c->state == AGENT_CONNECTION_WAIT) {
-        agent_watch_set(&c->watch, 0);
         return;
     }
 
@@ -775,9 +613,105 @@ agent_connection_flush(agent_connection_t *c)
         return;
     }
 
+    /* a CANCEL that came too late must not look like an abort to the client */
+
+    if (c->watch.active && !c->silent) {
+        (void) !recv(c->watch.fd, c->frame, sizeof(c->frame), MSG_DONTWAIT);
+    }
+
 lost:
 
     agent_connection_close(c);
+}
+
+
+/* Events from where it is.  1: there are more when it is writable. */
+
+static int
+agent_connection_events(agent_connection_t *c)
+{
+    size_t          n;
+    ssize_t         sent;
+    unsigned        i;
+    uint8_t         lost[AGENT_EVENTS_LOST];
+    struct iovec    iov[2];
+    struct msghdr   m;
+    static uint8_t  rest[AGENT_EVENTS_REST];
+
+    memset(&m, 0, sizeof(m));
+    m.msg_iov = iov;
+
+    for (i = 0; i < AGENT_CONNECTION_SENDS; i++) {
+
+        n = agent_events_lost(c->events, &c->cursor, lost);
+
+        if (n && agent_connection_send(c, lost, n) == -1) {
+            return -1;
+        }
+
+        if (c->out_sent < c->out_size) {
+            return 1;
+        }
+
+        m.msg_iovlen = agent_events_peek(c->events, &c->cursor, iov,
+                                         AGENT_CONNECTION_SEND);
+        if (m.msg_iovlen == 0) {
+            return 0;
+        }
+
+        sent = sendmsg(c->watch.fd, &m, MSG_DONTWAIT|MSG_NOSIGNAL);
+
+        if (sent == -1) {
+            return errno == EAGAIN || errno == EINTR ? 1 : -1;
+        }
+
+        /* the ring may lose a frame whose half is out: its rest is kept */
+
+        n = agent_events_taken(c->events, &c->cursor, sent, rest);
+
+        if (n && agent_connection_keep(c, rest, n) == -1) {
+            return -1;
+        }
+
+        if (c->answer != NULL) {
+            agent_timer_set(&c->timer, AGENT_SEND_WAIT);
+        }
+
+        if (n) {
+            return 1;
+        }
+    }
+
+    return 1;
+}
+
+
+/* What the socket did not take now. */
+
+static int
+agent_connection_keep(agent_connection_t *c, const uint8_t *data, size_t size)
+{
+    uint8_t  *grown;
+
+    if (c->out_size + size > AGENT_CONNECTION_OUT) {
+        return -1;
+    }
+
+    if (c->out_size + size > c->out_room) {
+        grown = realloc(c->out, c->out_size + size);
+
+        if (grown == NULL) {
+            return -1;
+        }
+
+        c->out = grown;
+        c->out_room = c->out_size + size;
+    }
+
+    memcpy(c->out + c->out_size, data, size);
+    c->out_size += size;
+
+    return 0;
 }
 
 

@@ -167,7 +167,7 @@ agent_control_state(void)
 
     now[0] = agent.running != NULL;
     now[1] = agent.queued;
-    now[2] = agent.left;
+    now[2] = agent.left + agent.background;
     now[3] = agent.commands;
 
     if (memcmp(now, agent_control_told, sizeof(now)) == 0) {
@@ -905,14 +905,15 @@ agent_control_state_send(void)
 
     agent_control_told[0] = agent.running != NULL;
     agent_control_told[1] = agent.queued;
-    agent_control_told[2] = agent.left;
+    agent_control_told[2] = agent.left + agent.background;
     agent_control_told[3] = agent.commands;
 
     agent_control_start(&w, data, SANDBOX_CONTROL_STATE, 0);
     sandbox_write_number(&w, SANDBOX_TAG_RUNNING, agent_control_told[0]);
     sandbox_write_number(&w, SANDBOX_TAG_QUEUED, agent_control_told[1]);
     sandbox_write_number(&w, SANDBOX_TAG_BACKGROUND,
-                         agent_left_processes());
+                         agent_left_processes()
+                         + agent_background_processes());
     sandbox_write_number(&w, SANDBOX_TAG_COMMANDS, agent_control_told[3]);
     agent_control_send(data, w.pos - data, -1, -1);
 }

@@ -13,8 +13,12 @@
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+
+#define AGENT_DIRECTORY_ROOM  (64 * 1024)        /* bytes: less is none */
 
 
 static int agent_directory_allowed(const char *resolved);
@@ -122,6 +126,20 @@ failed:
     close(fd);
 
     return -1;
+}
+
+
+int
+agent_directory_full(void)
+{
+    struct statfs  fs;
+
+    if (statfs(AGENT_HOME, &fs) == -1) {
+        return 1;
+    }
+
+    return (uint64_t) fs.f_bavail * fs.f_bsize < AGENT_DIRECTORY_ROOM
+           || (fs.f_files != 0 && fs.f_ffree == 0);
 }
 
 

@@ -102,8 +102,8 @@ size_t agent_events_taken(const agent_events_t *events,
 size_t agent_events_memory(const agent_events_t *events);
 
 /*
- * All of it as bytes for a file, without a copy: at most AGENT_EVENTS_PIECES pieces, the
- * first one in `header`; valid until something is added.
+ * All of it as bytes for a file, without a copy: at most AGENT_EVENTS_PIECES
+ * pieces, the first one in `header`; valid until something is added.
  */
 unsigned agent_events_save(const agent_events_t *events, uint8_t *header,
     struct iovec *iov);

@@ -6,14 +6,18 @@
 #include "agent.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 
 #define AGENT_LEFT_POLL  1000            /* ms, where no event will come */
+#define AGENT_LEFT_KILLS 10              /* tries, then a CANCEL is answered */
 
 
+static int agent_left_alive(agent_command_t *command);
 static void agent_left_events(agent_watch_t *watch, uint32_t events);
+static void agent_left_cancelled(agent_command_t *command);
 static void agent_left_gone(agent_command_t *command);
 
 
@@ -42,6 +46,11 @@ agent_left_add(agent_command_t *command)
         command->output[i].tail = NULL;
     }
 
+    if (command->events != NULL) {
+        agent_events_release(command->events);
+        command->events = NULL;
+    }
+
     command->prev = NULL;
     command->next = agent_left;
 
@@ -52,12 +61,12 @@ agent_left_add(agent_command_t *command)
     agent_left = command;
     agent.left++;
 
-    command->events.fd = agent_tree_events(&command->tree);
-    command->events.handler = agent_left_events;
-    command->events.data = command;
+    command->emptied.fd = agent_tree_events(&command->tree);
+    command->emptied.handler = agent_left_events;
+    command->emptied.data = command;
 
-    if (command->events.fd == -1
-        || agent_watch_set(&command->events, EPOLLPRI) == -1
+    if (command->emptied.fd == -1
+        || agent_watch_set(&command->emptied, EPOLLPRI) == -1
         || command->killed)
     {
         agent_timer_set(&command->wait, AGENT_LEFT_POLL);
@@ -78,16 +87,46 @@ agent_left_add(agent_command_t *command)
 void
 agent_left_check(agent_command_t *command)
 {
-    if (agent_tree_count(&command->tree) == 0) {
+    agent_connection_t  *c;
+
+    if (!agent_left_alive(command)) {
         agent_left_gone(command);
         return;
     }
 
     if (command->killed) {
         agent_tree_kill(&command->tree);
+
+        if (++command->attempts == AGENT_LEFT_KILLS) {
+            agent_log("processes of a cancelled command do not end");
+
+            while ((c = command->waiting) != NULL) {
+                command->waiting = c->peer;
+                c->command = NULL;
+                agent_connection_error(c, "internal", "A process of the "
+                                       "command does not end.", 0);
+            }
+        }
     }
 
     agent_timer_set(&command->wait, AGENT_LEFT_POLL);
+}
+
+
+agent_command_t *
+agent_left_find(const uint8_t *id, size_t length)
+{
+    agent_command_t  *command;
+
+    for (command = agent_left; command != NULL; command = command->next) {
+        if (strlen(command->id) == length
+            && memcmp(command->id, id, length) == 0)
+        {
+            break;
+        }
+    }
+
+    return command;
 }
 
 
@@ -111,10 +150,21 @@ agent_left_processes(void)
     n = 0;
 
     for (command = agent_left; command != NULL; command = command->next) {
-        n += command->processes;
+        n += agent_background_count(command);
     }
 
     return n;
+}
+
+
+/* Processes, or where these are not all known, pipes that somebody holds. */
+
+static int
+agent_left_alive(agent_command_t *command)
+{
+    return agent_tree_count(&command->tree) != 0
+           || (command->tree.number == 0 && !command->killed
+               && (command->out[0].fd != -1 || command->out[1].fd != -1));
 }
 
 
@@ -130,8 +180,45 @@ agent_left_events(agent_watch_t *watch, uint32_t events)
 
     (void) !pread(watch->fd, text, sizeof(text), 0);
 
-    if (agent_tree_count(&command->tree) == 0) {
+    if (!agent_left_alive(command)) {
         agent_left_gone(command);
+    }
+}
+
+
+/* Who waited for this has the receipt, which says what it always said. */
+
+static void
+agent_left_cancelled(agent_command_t *command)
+{
+    const char          *code;
+    agent_answer_t      *answer;
+    agent_history_t     *h;
+    agent_connection_t  *c;
+
+    if (command->waiting == NULL) {
+        return;
+    }
+
+    h = agent_history_find((const uint8_t *) command->id, strlen(command->id),
+                           &code);
+    answer = h != NULL ? agent_history_answer(h) : NULL;
+
+    while ((c = command->waiting) != NULL) {
+        command->waiting = c->peer;
+        c->command = NULL;
+
+        if (answer != NULL) {
+            agent_operation_cancelled(c, answer);
+
+        } else {
+            agent_connection_error(c, "expired", "The command was ended; its "
+                                   "receipt is no longer kept.", 0);
+        }
+    }
+
+    if (answer != NULL) {
+        agent_answer_release(answer);
     }
 }
 
@@ -151,6 +238,7 @@ agent_left_gone(agent_command_t *command)
     }
 
     agent.left--;
-    agent_command_free(command);
     agent_control_state();
+    agent_left_cancelled(command);
+    agent_command_free(command);
 }

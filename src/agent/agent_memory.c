@@ -30,6 +30,14 @@ agent_memory_init(int oom, int peak)
 void
 agent_memory_start(agent_command_t *command)
 {
+    agent_command_t  *other;
+
+    /* the peak is the whole sandbox's: others must know it before it goes */
+
+    for (other = agent_background_first(); other != NULL; other = other->next) {
+        agent_memory_look(other);
+    }
+
     command->oom_kills = agent_memory_oom_kills();
 
     if (agent_memory_peak != -1 && agent_memory_reset
@@ -40,20 +48,34 @@ agent_memory_start(agent_command_t *command)
 }
 
 
+void
+agent_memory_look(agent_command_t *command)
+{
+    char      text[32];
+    ssize_t   n;
+    uint64_t  peak;
+
+    if (agent_memory_peak == -1) {
+        return;
+    }
+
+    n = pread(agent_memory_peak, text, sizeof(text) - 1, 0);
+
+    if (n > 0) {
+        text[n] = '\0';
+        peak = strtoull(text, NULL, 10);
+
+        if (peak > command->memory_peak) {
+            command->memory_peak = peak;
+        }
+    }
+}
+
+
 int
 agent_memory_end(agent_command_t *command)
 {
-    char     text[32];
-    ssize_t  n;
-
-    if (agent_memory_peak != -1) {
-        n = pread(agent_memory_peak, text, sizeof(text) - 1, 0);
-
-        if (n > 0) {
-            text[n] = '\0';
-            command->memory_peak = strtoull(text, NULL, 10);
-        }
-    }
+    agent_memory_look(command);
 
     return agent_memory_oom_kills() > command->oom_kills;
 }

@@ -10,10 +10,8 @@
 #include <string.h>
 
 
-static agent_command_t *agent_queue_find(const agent_request_t *request);
 static int agent_queue_known(agent_connection_t *c, agent_request_t *request);
-static void agent_queue_attach(agent_connection_t *c,
-    agent_command_t *command);
+static unsigned agent_queue_detached(void);
 static void agent_queue_insert(agent_command_t *command);
 static int agent_queue_place(const agent_command_t *front);
 static void agent_queue_again(agent_timer_t *timer);
@@ -27,26 +25,12 @@ static agent_timer_t     agent_queue_exit_timer;
 
 
 void
-agent_queue_enter(agent_connection_t *c)
+agent_queue_enter(agent_connection_t *c, agent_request_t *request)
 {
     const char       *code, *detail;
     agent_command_t  *command;
-    agent_request_t   request;
 
-    if (c->preamble.operation == SANDBOX_OPERATION_HISTORY) {
-        agent_history_list(c);
-        agent_queue_process();
-        return;
-    }
-
-    code = agent_request_read(&request, c->in + SANDBOX_WIRE_PREAMBLE_SIZE,
-                              c->preamble.head, &detail);
-
-    if (code != NULL) {
-        goto refused;
-    }
-
-    if (agent_queue_known(c, &request)) {
+    if (agent_queue_known(c, request)) {
         agent_queue_process();
         return;
     }
@@ -60,7 +44,7 @@ agent_queue_enter(agent_connection_t *c)
     /* one runs or is about to; PENDING is how many may be behind it */
 
     if (!c->returned
-        && agent.queued + (agent.running != NULL) > request.pending)
+        && agent.queued + (agent.running != NULL) > request->pending)
     {
         agent_connection_error(c, "too_many_pending",
                                "Too many commands of this conversation wait "
@@ -69,7 +53,17 @@ agent_queue_enter(agent_connection_t *c)
         return;
     }
 
-    command = agent_command_new(c, &request);
+    if (!c->returned && request->detach
+        && agent.background + agent_queue_detached() >= AGENT_MAX_BACKGROUND)
+    {
+        agent_connection_error(c, "too_many_pending",
+                               "Sixteen background commands of this "
+                               "conversation run or wait already.", 2);
+        agent_queue_process();
+        return;
+    }
+
+    command = agent_command_new(c, request);
 
     if (command == NULL) {
         code = "spawn_failed";
@@ -77,8 +71,12 @@ agent_queue_enter(agent_connection_t *c)
         goto refused;
     }
 
+    /* of a new command there is nothing that was had before */
+
+    command->request.after = 0;
+
     agent_queue_insert(command);
-    agent_queue_attach(c, command);
+    agent_operation_attach(c, command, &command->request);
     agent_queue_process();
 
     return;
@@ -156,9 +154,6 @@ agent_queue_lost(agent_connection_t *c)
 void
 agent_queue_ended(void)
 {
-    agent.running = NULL;
-    agent.commands++;
-
     /* what is left running is known before the slot no longer says "busy" */
 
     agent_control_state();
@@ -188,7 +183,7 @@ agent_queue_stop(unsigned outcome)
 
     while ((command = agent_queue) != NULL) {
         agent_queue_remove(command);
-        agent_command_cancel(command, outcome);
+        agent_end_cancel(command, outcome);
     }
 
     for (c = agent_connection_first(); c != NULL; c = next) {
@@ -201,6 +196,7 @@ agent_queue_stop(unsigned outcome)
     }
 
     agent_left_kill();
+    agent_background_kill(outcome);
 
     if (agent.running != NULL) {
         agent_command_kill(agent.running, outcome);
@@ -216,6 +212,37 @@ agent_command_t *
 agent_queue_first(void)
 {
     return agent_queue;
+}
+
+
+agent_command_t *
+agent_queue_find(const uint8_t *id, size_t length)
+{
+    unsigned          i;
+    agent_command_t  *command, *lists[2];
+
+    command = agent.running;
+
+    if (command != NULL && strlen(command->id) == length
+        && memcmp(command->id, id, length) == 0)
+    {
+        return command;
+    }
+
+    lists[0] = agent_queue;
+    lists[1] = agent_background_first();
+
+    for (i = 0; i < 2; i++) {
+        for (command = lists[i]; command != NULL; command = command->next) {
+            if (strlen(command->id) == length
+                && memcmp(command->id, id, length) == 0)
+            {
+                return command;
+            }
+        }
+    }
+
+    return NULL;
 }
 
 
@@ -246,7 +273,6 @@ agent_queue_known(agent_connection_t *c, agent_request_t *request)
 {
     const char       *code;
     const uint8_t    *digest;
-    agent_answer_t   *answer;
     agent_command_t  *command;
     agent_history_t  *h;
 
@@ -255,7 +281,7 @@ agent_queue_known(agent_connection_t *c, agent_request_t *request)
     }
 
     h = NULL;
-    command = agent_queue_find(request);
+    command = agent_queue_find(request->id, request->id_size);
 
     if (command != NULL) {
         digest = command->request.digest;
@@ -282,76 +308,31 @@ agent_queue_known(agent_connection_t *c, agent_request_t *request)
                                0);
 
     } else if (command != NULL) {
-        agent_queue_attach(c, command);
+        agent_operation_attach(c, command, request);
 
     } else {
-        answer = agent_history_answer(h);
-
-        if (answer == NULL) {
-            agent_connection_error(c, "internal", "The agent has no memory "
-                                   "for the answer.", 0);
-            return 1;
-        }
-
-        agent_connection_answer(c, answer);
-        agent_answer_release(answer);
+        agent_operation_known(c, h, request);
     }
 
     return 1;
 }
 
 
-static agent_command_t *
-agent_queue_find(const agent_request_t *request)
+/* Background commands that wait for their turn. */
+
+static unsigned
+agent_queue_detached(void)
 {
+    unsigned          n;
     agent_command_t  *command;
 
-    command = agent.running;
-
-    if (command != NULL && strlen(command->id) == request->id_size
-        && memcmp(command->id, request->id, request->id_size) == 0)
-    {
-        return command;
-    }
+    n = agent.running != NULL && agent.running->request.detach;
 
     for (command = agent_queue; command != NULL; command = command->next) {
-        if (strlen(command->id) == request->id_size
-            && memcmp(command->id, request->id, request->id_size) == 0)
-        {
-            break;
-        }
+        n += command->request.detach;
     }
 
-    return command;
-}
-
-
-static void
-agent_queue_attach(agent_connection_t *c, agent_command_t *command)
-{
-    size_t               size;
-    uint8_t              head[512];
-    agent_connection_t **p;
-
-    for (p = &command->waiting; *p != NULL; p = &(*p)->peer) { /* void */ }
-
-    *p = c;
-    c->peer = NULL;
-    c->command = command;
-    agent_connection_wait(c);
-
-    if (command->state == AGENT_COMMAND_QUEUED) {
-        return;
-    }
-
-    size = agent_answer_head(head, sizeof(head), command->id);
-
-    if (size == 0 || agent_connection_send(c, head, size) == -1) {
-        agent_connection_close(c);
-        return;
-    }
-
-    c->head_sent = 1;
+    return n;
 }
 
 
@@ -486,7 +467,8 @@ agent_queue_exit(agent_timer_t *timer)
     }
 
     if (agent_now_ms() < deadline
-        && (agent.running != NULL || agent.connections != 0))
+        && (agent.running != NULL || agent.background != 0
+            || agent.connections != 0))
     {
         agent_timer_set(timer, 5);
         return;

@@ -113,7 +113,7 @@ agent_reap(void)
         cpu = ((uint64_t) usage.ru_utime.tv_sec + usage.ru_stime.tv_sec)
               * 1000000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
 
-        agent_command_reaped(pid, status, cpu);
+        agent_end_reaped(pid, status, cpu);
     }
 
     /* so many died at once that others must have their turn before */

@@ -15,7 +15,9 @@
 
 
 static int agent_replace_command(agent_command_t *command);
-static int agent_replace_memfd(agent_command_t *command);
+static int agent_replace_send(agent_connection_t *c, const uint8_t *request,
+    size_t size);
+static int agent_replace_memfd(const uint8_t *request, size_t size);
 static int agent_replace_nobody(void);
 static void agent_replace_slow(void);
 static void agent_replace_again(agent_timer_t *timer);
@@ -80,54 +82,84 @@ agent_replace(void)
 
 
 /*
- * Each connection that waits for it goes with the same request: the first
- * makes the command there, the others attach to it by its id.  A command
- * that nobody waits for any more must run all the same.
+ * The command goes first, on the connection that brought it or, when that one
+ * has gone, on one that nobody hears: it must run all the same.  Others that
+ * wait for it follow with requests of their own, and attach to it by its id.
+ * STDINs are closed unheard: their clients send them once more.
  */
 
 static int
 agent_replace_command(agent_command_t *command)
 {
-    int                  fd, memfd;
-    uint32_t             serial;
-    agent_connection_t  *c;
+    int                   rc;
+    agent_connection_t   *c, *next, **p;
 
-    do {
-        memfd = agent_replace_memfd(command);
-        if (memfd == -1) {
-            return -1;
+    while ((c = command->writers) != NULL) {
+        agent_connection_close(c);
+    }
+
+    for (p = &command->waiting; *p != NULL; p = &(*p)->peer) {
+        if ((*p)->in == NULL) {
+            break;
         }
+    }
 
-        c = command->waiting;
+    c = *p;
 
-        if (c != NULL) {
-            command->waiting = c->peer;
-            c->command = NULL;
-            serial = c->serial;
-            fd = agent_connection_detach(c);
+    if (c != NULL) {
+        *p = c->peer;
+    }
 
-        } else {
-            serial = 0;
-            fd = agent_replace_nobody();
-        }
+    rc = agent_replace_send(c, command->raw, command->raw_have);
 
-        if (fd == -1) {
-            close(memfd);
-            return -1;
-        }
+    for (c = command->waiting; c != NULL && rc == 0; c = next) {
+        next = c->peer;
+        command->waiting = next;
+        rc = agent_replace_send(c, c->in, c->in_have);
+    }
 
-        if (agent_control_return(serial, fd, memfd) == -1) {
-            return -1;
-        }
-
-    } while (command->waiting != NULL);
-
-    return 0;
+    return rc;
 }
 
 
 static int
-agent_replace_memfd(agent_command_t *command)
+agent_replace_send(agent_connection_t *c, const uint8_t *request, size_t size)
+{
+    int       fd, memfd;
+    uint32_t  serial;
+
+    memfd = agent_replace_memfd(request, size);
+
+    if (memfd == -1) {
+        if (c != NULL) {
+            c->command = NULL;
+            agent_connection_close(c);
+        }
+
+        return -1;
+    }
+
+    if (c != NULL) {
+        c->command = NULL;
+        serial = c->serial;
+        fd = agent_connection_detach(c);
+
+    } else {
+        serial = 0;
+        fd = agent_replace_nobody();
+    }
+
+    if (fd == -1) {
+        close(memfd);
+        return -1;
+    }
+
+    return agent_control_return(serial, fd, memfd);
+}
+
+
+static int
+agent_replace_memfd(const uint8_t *request, size_t size)
 {
     int      fd;
     size_t   sent;
@@ -138,8 +170,8 @@ agent_replace_memfd(agent_command_t *command)
         return -1;
     }
 
-    for (sent = 0; sent < command->raw_have; sent += n) {
-        n = write(fd, command->raw + sent, command->raw_have - sent);
+    for (sent = 0; sent < size; sent += n) {
+        n = write(fd, request + sent, size - sent);
 
         if (n <= 0) {
             close(fd);

@@ -1,5 +1,5 @@
 /*
- * Fields of a COMMAND's head into a request: each at most once (ENV apart),
+ * Fields of a head into a request: each at most once (ENV apart),
  * every number within its range, nothing that could end a string early.
  */
 
@@ -46,13 +46,28 @@ static const struct {
 
     { SANDBOX_TAG_PENDING, 0, SANDBOX_WIRE_MAX_PENDING,
       offsetof(agent_request_t, pending),
-      "PENDING is more than 1000." }
+      "PENDING is more than 1000." },
+
+    { SANDBOX_TAG_STREAM, 0, 1, offsetof(agent_request_t, stream),
+      "STREAM is neither 0 nor 1." },
+
+    { SANDBOX_TAG_DETACH, 0, 1, offsetof(agent_request_t, detach),
+      "DETACH is neither 0 nor 1." },
+
+    { SANDBOX_TAG_STDIN_OPEN, 0, 1, offsetof(agent_request_t, stdin_open),
+      "STDIN_OPEN is neither 0 nor 1." },
+
+    { SANDBOX_TAG_AFTER, 0, UINT64_MAX, offsetof(agent_request_t, after),
+      "AFTER is no number." },
+
+    { SANDBOX_TAG_STDIN_EOF, 0, 1, offsetof(agent_request_t, stdin_eof),
+      "STDIN_EOF is neither 0 nor 1." }
 };
 
 
 const char *
-agent_request_read(agent_request_t *request, const uint8_t *head,
-    size_t size, const char **detail)
+agent_request_read(agent_request_t *request, unsigned operation,
+    const uint8_t *head, size_t size, const char **detail)
 {
     int               rc;
     uint64_t          seen;
@@ -148,8 +163,13 @@ agent_request_read(agent_request_t *request, const uint8_t *head,
     }
 
     if (rc == SANDBOX_BAD) {
-        *detail = "The head of the command is malformed.";
+        *detail = "The head of the request is malformed.";
         return "bad_request";
+    }
+
+    if (operation != SANDBOX_OPERATION_COMMAND) {
+        *detail = "COMMAND_ID is missing.";
+        return request->id == NULL ? "bad_request" : NULL;
     }
 
     if (request->command == NULL) {

@@ -1,5 +1,6 @@
 /*
- * The head of a COMMAND, read strictly.  Knows no connection and no process.
+ * The head of a COMMAND, or of what is asked about one, read strictly.
+ * Knows no connection and no process.
  */
 
 #ifndef AGENT_REQUEST_H
@@ -38,6 +39,11 @@ typedef struct {
     uint64_t        output_total;
     uint64_t        open_files;
     uint64_t        pending;
+    uint64_t        stream;              /* 0, 1 */
+    uint64_t        detach;              /* 0, 1 */
+    uint64_t        stdin_open;          /* 0, 1 */
+    uint64_t        after;               /* number of an event */
+    uint64_t        stdin_eof;           /* 0, 1 */
     uint8_t         digest[SANDBOX_WIRE_DIGEST_SIZE];
 } agent_request_t;
 
@@ -46,8 +52,8 @@ typedef struct {
  * NULL, or the code of the ERROR and in *detail a sentence for people (a
  * constant).  The request points into head afterwards.
  */
-const char *agent_request_read(agent_request_t *request, const uint8_t *head,
-    size_t size, const char **detail);
+const char *agent_request_read(agent_request_t *request, unsigned operation,
+    const uint8_t *head, size_t size, const char **detail);
 
 /* The ENV fields one by one; 0 after the last. */
 int agent_request_env(sandbox_fields_t *fields, sandbox_field_t *field);

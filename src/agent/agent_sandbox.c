@@ -98,8 +98,8 @@ agent_sandbox_admit(const sandbox_preamble_t *preamble, int returned,
         return "gone";
     }
 
-    if (preamble->operation != SANDBOX_OPERATION_COMMAND
-        && preamble->operation != SANDBOX_OPERATION_HISTORY)
+    if (preamble->operation < SANDBOX_OPERATION_COMMAND
+        || preamble->operation > SANDBOX_OPERATION_HISTORY)
     {
         *detail = "The agent does not know this operation.";
         return "bad_request";

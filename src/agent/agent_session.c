@@ -45,7 +45,7 @@ agent_session_kill(pid_t session)
         }
     }
 
-    if (agent.left + (agent.running != NULL) <= 1) {
+    if (agent.left + agent.background + (agent.running != NULL) <= 1) {
         agent_guard_sweep();
     }
 }

@@ -38,10 +38,19 @@
 #define AGENT_SPAWN_PARTS  5             /* of 120 KiB: SANDBOX_WIRE_MAX_... */
 
 
+#define AGENT_SPAWN_REPORTS    64        /* shells that have not ended */
 #define AGENT_SPAWN_DIRECTORY  3         /* of the child, after its streams */
 
 
 typedef struct {
+    int                 error;
+    int                 directory;       /* it was fchdir() */
+    int                 used;            /* by a command */
+} agent_report_t;
+
+
+typedef struct {
+    unsigned            report;
     int                 in;
     int                 out;
     int                 err;
@@ -53,18 +62,16 @@ typedef struct {
 } agent_child_t;
 
 
+static unsigned agent_spawn_report(void);
 static char **agent_spawn_argv(const agent_request_t *request);
 static void agent_spawn_child(agent_child_t *child);
 
 
 static const char  agent_spawn_script[] = "eval \"set --; $1$2$3$4$5\"";
 
-/* shared with the child until its exec: what went wrong there */
+/* shared with a child until its exec: what went wrong there */
 
-static volatile struct {
-    int                 error;
-    int                 directory;       /* it was fchdir() */
-} *agent_spawn_shared;
+static volatile agent_report_t  *agent_spawn_reports;
 
 /* no command can have more than the agent itself */
 
@@ -80,11 +87,12 @@ agent_spawn_init(void)
         agent_spawn_open_files = limit.rlim_max;
     }
 
-    agent_spawn_shared = mmap(NULL, sizeof(*agent_spawn_shared),
-                              PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
-                              -1, 0);
+    agent_spawn_reports = mmap(NULL,
+                               AGENT_SPAWN_REPORTS * sizeof(agent_report_t),
+                               PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
+                               -1, 0);
 
-    return agent_spawn_shared == MAP_FAILED ? -1 : 0;
+    return agent_spawn_reports == MAP_FAILED ? -1 : 0;
 }
 
 
@@ -105,6 +113,12 @@ agent_spawn(agent_command_t *command)
     child.out = command->child_fd[1];
     child.err = command->child_fd[2];
     child.directory = command->directory;
+    child.report = agent_spawn_report();
+
+    if (child.report == 0) {
+        return EAGAIN;
+    }
+
     child.argv = agent_spawn_argv(request);
     child.environment = agent_environment_build(request);
 
@@ -139,9 +153,6 @@ agent_spawn(agent_command_t *command)
         args.cgroup = command->tree.directory;
     }
 
-    agent_spawn_shared->error = 0;
-    agent_spawn_shared->directory = 0;
-
     pid = syscall(SYS_clone3, &args, sizeof(args));
     error = errno;
 
@@ -157,6 +168,8 @@ agent_spawn(agent_command_t *command)
     }
 
     command->pid = pid;
+    command->report = child.report;
+    agent_spawn_reports[child.report - 1].used = 1;
     command->tree.session = pid;
 
     return 0;
@@ -164,11 +177,40 @@ agent_spawn(agent_command_t *command)
 
 
 int
-agent_spawn_error(int *directory)
+agent_spawn_error(agent_command_t *command, int *directory)
 {
-    *directory = agent_spawn_shared->directory;
+    volatile agent_report_t  *report;
 
-    return agent_spawn_shared->error;
+    if (command->report == 0) {
+        *directory = 0;
+        return 0;
+    }
+
+    report = &agent_spawn_reports[command->report - 1];
+    command->report = 0;
+    report->used = 0;
+    *directory = report->directory;
+
+    return report->error;
+}
+
+
+/* One that no other command has, set back; 0: there is none. */
+
+static unsigned
+agent_spawn_report(void)
+{
+    unsigned  i;
+
+    for (i = 0; i < AGENT_SPAWN_REPORTS; i++) {
+        if (!agent_spawn_reports[i].used) {
+            agent_spawn_reports[i].error = 0;
+            agent_spawn_reports[i].directory = 0;
+            return i + 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -272,7 +314,7 @@ agent_spawn_child(agent_child_t *child)
         && syscall(SYS_setresuid, AGENT_UID, AGENT_UID, AGENT_UID) == 0)
     {
         if (syscall(SYS_fchdir, AGENT_SPAWN_DIRECTORY) == -1) {
-            agent_spawn_shared->directory = 1;
+            agent_spawn_reports[child->report - 1].directory = 1;
 
         } else if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL,
                            sizeof(none))
@@ -283,7 +325,7 @@ agent_spawn_child(agent_child_t *child)
         }
     }
 
-    agent_spawn_shared->error = errno;
+    agent_spawn_reports[child->report - 1].error = errno;
 
     for ( ;; ) {
         syscall(SYS_exit_group, 127);

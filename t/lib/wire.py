@@ -241,9 +241,16 @@ def read_frame(sock):
 
 
 class Answer:
-    """All that came on one connection, checked against the grammar."""
+    """All that came on one connection, checked against the grammar.
 
-    def __init__(self):
+    With `stream` the frames are events: they have numbers of their own, from
+    the one after `after` on, and a GAP stands for those that are left out.
+    """
+
+    def __init__(self, stream=False, after=0):
+        self.stream = stream
+        self.after = after
+        self.started = None     # Unix time, ms
         self.pings = 0
         self.head = None
         self.result = None
@@ -292,14 +299,25 @@ class Answer:
             raise Bad("frame %d before HEAD" % kind)
         if kind == RESULT:
             self.result = unique(read_fields(payload))
+            if self.stream and "OUTCOME" in self.result:
+                last = self.seq[-1] if self.seq else self.after
+                if self.result["SEQ"] not in (last, last + 1):
+                    raise Bad("RESULT is event %d after %d"
+                              % (self.result["SEQ"], last))
         elif kind == DATA:
             self.data += payload
         else:
             seq = struct.unpack_from(">Q", payload)[0]
-            if seq != (self.seq[-1] if self.seq else 0) + 1:
-                raise Bad("seq %d after %r" % (seq, self.seq[-1:]))
+            last = self.seq[-1] if self.seq else self.after
+            if seq <= last or (seq != last + 1
+                               and not (self.stream and kind == GAP)):
+                raise Bad("seq %d after %d" % (seq, last))
             self.seq.append(seq)
-            if kind == STDOUT:
+            if kind == STARTED:
+                if not self.stream or seq != 1:
+                    raise Bad("STARTED as event %d" % seq)
+                self.started = struct.unpack_from(">Q", payload, 8)[0]
+            elif kind == STDOUT:
                 self.stdout += payload[8:]
             elif kind == STDERR:
                 self.stderr += payload[8:]
@@ -350,31 +368,40 @@ class Client:
         with self.send(operation, head, body, **options) as sock:
             return self.answer(sock)
 
-    def answer(self, sock):
-        out = Answer()
-        while True:
+    def answer(self, sock, out=None, until=None):
+        """All of it, or until that is true of what came so far."""
+        out = out or Answer()
+        while not (until and until(out)):
             try:
                 got = read_frame(sock)
             except ConnectionResetError:
+                if out.result or out.error:
+                    return out          # what we sent was not read to its end
                 raise Lost("reset") from None
             if got is None:
                 if out.result is None and out.error is None:
                     raise Lost("ended without RESULT or ERROR: %r" % out)
                 return out
             out.take(*got)
+        return out
 
     def command(self, text, session=bytes(32), stdin=b"", cwd=None, env=(),
                 command_id=None, wall_ms=60000, cpu_ms=30000,
                 output=262144, output_total=1 << 30, open_files=1024,
-                pending=10, digest=None, **options):
+                pending=10, digest=None, stream=None, detach=None,
+                stdin_open=None, **options):
         head = fields(("COMMAND", text), ("CWD", cwd),
                       *(("ENV", e) for e in env),
                       ("COMMAND_ID", command_id), ("WALL_MS", wall_ms),
                       ("CPU_MS", cpu_ms), ("OUTPUT", output),
                       ("OUTPUT_TOTAL", output_total),
                       ("OPEN_FILES", open_files), ("PENDING", pending),
-                      ("DIGEST", digest or os.urandom(32)))
-        return self.call(COMMAND, head, stdin, session=session, **options)
+                      ("DIGEST", digest or os.urandom(32)),
+                      ("STREAM", stream), ("DETACH", detach),
+                      ("STDIN_OPEN", stdin_open))
+        with self.send(COMMAND, head, stdin, session=session,
+                       **options) as sock:
+            return self.answer(sock, Answer(bool(stream)))
 
 
 # --- agreement with the header --------------------------------------------

@@ -4,7 +4,9 @@
  */
 
 /* link: src/agent/agent_control.c src/agent/agent_connection.c */
+/* link: src/agent/agent_receive.c src/agent/agent_events.c */
 /* link: src/agent/agent_sandbox.c src/agent/agent_event.c */
+/* link: src/wire/sandbox_utf8.c */
 /* link: src/agent/agent_log.c src/wire/sandbox_wire.c */
 
 #include <stdlib.h>
@@ -490,8 +492,46 @@ hand_over(uint32_t serial)
 /* --- the others ---------------------------------------------------------- */
 
 void
-agent_queue_enter(agent_connection_t *c)
+agent_operation_enter(agent_connection_t *c)
 {
+}
+
+
+void
+agent_operation_cancel(agent_command_t *command)
+{
+}
+
+
+void
+agent_stdin_read(agent_connection_t *c)
+{
+}
+
+
+void
+agent_stdin_tick(agent_connection_t *c)
+{
+}
+
+
+void
+agent_stdin_lost(agent_connection_t *c)
+{
+}
+
+
+size_t
+agent_answer_result(const agent_answer_t *answer, uint64_t *seq)
+{
+    return answer->size;
+}
+
+
+unsigned
+agent_background_processes(void)
+{
+    return agent.background;
 }
 
 

@@ -122,7 +122,8 @@ of_request(void)
     sandbox_write_string(&w, SANDBOX_TAG_ENV, "HOM=short");
     sandbox_write_string(&w, SANDBOX_TAG_ENV, "NEW=1");
     sandbox_write_string(&w, SANDBOX_TAG_ENV, "NEW=2");
-    code = agent_request_read(&request, head, w.pos - w.start, &detail);
+    code = agent_request_read(&request, SANDBOX_OPERATION_COMMAND, head,
+                              w.pos - w.start, &detail);
     is_string(code, NULL, "a request with ENV");
 
     list = build(&request);

@@ -4,7 +4,9 @@
  * connections and the runner are played by this file.
  */
 
-/* link: src/agent/agent_queue.c src/agent/agent_sandbox.c */
+/* link: src/agent/agent_queue.c src/agent/agent_operation.c */
+/* link: src/agent/agent_background.c src/agent/agent_sandbox.c */
+/* link: src/agent/agent_events.c src/wire/sandbox_utf8.c */
 /* link: src/agent/agent_request.c src/agent/agent_event.c */
 /* link: src/agent/agent_log.c src/wire/sandbox_wire.c */
 
@@ -24,6 +26,9 @@ static void known(void);
 static void refused(void);
 static void fresh(void);
 static void lost(void);
+static void cancelled(void);
+static void detached(void);
+static void ask(unsigned operation, const char *id);
 static agent_connection_t *reading(int granted);
 static void complete(agent_connection_t *c, const char *text, const char *id,
     uint8_t digest, uint64_t pending);
@@ -37,6 +42,7 @@ static char                 events[1024];        /* what happened, in words */
 static agent_connection_t  *connections;
 static uint64_t             sequence;
 static int                  refuse;              /* the next at its start */
+static unsigned             detach;              /* the next ones */
 static agent_history_t      receipt;
 static agent_answer_t       kept;
 
@@ -55,6 +61,8 @@ main(void)
     refused();
     fresh();
     lost();
+    cancelled();
+    detached();
 
     return test_done();
 }
@@ -331,6 +339,106 @@ lost(void)
 }
 
 
+static void
+cancelled(void)
+{
+    agent.tcp = 1;
+    enter(0, "1", "a");
+    enter(0, "2", "b");
+    enter(0, "3", "c");
+
+    ask(SANDBOX_OPERATION_CANCEL, "b");
+    is_string(events, "start 1.cancel 2.", "one that waits ends at once");
+    is_number(agent.queued, 1, "the others wait on");
+
+    ask(SANDBOX_OPERATION_CANCEL, "a");
+    is_string(events, "start 1.cancel 2.kill 1.", "one that runs is killed");
+
+    ask(SANDBOX_OPERATION_ATTACH, "c");
+    ask(SANDBOX_OPERATION_CANCEL, "nothing");
+    ask(SANDBOX_OPERATION_ATTACH, "forgotten");
+    is_string(events, "start 1.cancel 2.kill 1.state.answer."
+                      "command_not_found.expired.",
+              "one that waits is told of at once, one that is not there is not");
+
+    ask(SANDBOX_OPERATION_STDIN, "a");
+    ask(SANDBOX_OPERATION_HISTORY, "a");
+    is_string(events, "start 1.cancel 2.kill 1.state.answer."
+                      "command_not_found.expired.stdin.history.",
+              "others go where they belong");
+
+    ask(SANDBOX_OPERATION_ATTACH, NULL);
+    is_string(strrchr(events, 'y') + 2, "bad_request.", "and none without id");
+    agent.tcp = 0;
+    reset();
+}
+
+
+/* background commands: the queue goes on, but there is a limit */
+
+static void
+detached(void)
+{
+    unsigned  i;
+    char      id[8];
+
+    agent.tcp = 1;
+    detach = 1;
+
+    for (i = 0; i < AGENT_MAX_BACKGROUND; i++) {
+        snprintf(id, sizeof(id), "n%u", i);
+        enter(0, "b", id);
+    }
+
+    is_number(agent.background, AGENT_MAX_BACKGROUND, "all run at once");
+    ok(agent.running == NULL && agent.queued == 0, "and none holds the queue");
+    events[0] = '\0';
+    enter(0, "b", NULL);
+    is_string(events, "too_many_pending.", "one more is refused");
+
+    detach = 0;
+    enter(0, "f", NULL);
+    is_string(events, "too_many_pending.start f.", "but no other command");
+
+    events[0] = '\0';
+    ask(SANDBOX_OPERATION_CANCEL, "n3");
+    is_string(events, "kill b.", "each is known by its id");
+    agent.tcp = 0;
+
+    while (agent_background_first() != NULL) {
+        agent_command_t  *command;
+
+        command = agent_background_first();
+        agent_background_remove(command);
+        free(command->raw);
+        free(command);
+    }
+
+    reset();
+}
+
+
+static void
+ask(unsigned operation, const char *id)
+{
+    agent_connection_t  *c;
+    sandbox_writer_t     w;
+
+    c = reading(0);
+    c->preamble.operation = operation;
+    c->in = calloc(1, 1024);
+    sandbox_writer_init(&w, c->in + SANDBOX_WIRE_PREAMBLE_SIZE,
+                        1024 - SANDBOX_WIRE_PREAMBLE_SIZE);
+
+    if (id != NULL) {
+        sandbox_write_string(&w, SANDBOX_TAG_COMMAND_ID, id);
+    }
+
+    c->preamble.head = w.pos - w.start;
+    agent_operation_enter(c);
+}
+
+
 static agent_connection_t *
 reading(int granted)
 {
@@ -342,6 +450,7 @@ reading(int granted)
     c->sequence = ++sequence;
     c->granted = granted;
     c->parsed = 1;
+    c->preamble.operation = SANDBOX_OPERATION_COMMAND;
     c->next = connections;
     connections = c;
 
@@ -364,6 +473,7 @@ complete(agent_connection_t *c, const char *text, const char *id,
                         1024 - SANDBOX_WIRE_PREAMBLE_SIZE);
     sandbox_write_string(&w, SANDBOX_TAG_COMMAND, text);
     sandbox_write_number(&w, SANDBOX_TAG_PENDING, pending);
+    sandbox_write_number(&w, SANDBOX_TAG_DETACH, detach);
     sandbox_write_bytes(&w, SANDBOX_TAG_DIGEST, bytes, sizeof(bytes));
 
     if (id != NULL) {
@@ -371,7 +481,7 @@ complete(agent_connection_t *c, const char *text, const char *id,
     }
 
     c->preamble.head = w.pos - w.start;
-    agent_queue_enter(c);
+    agent_operation_enter(c);
 }
 
 
@@ -395,6 +505,7 @@ end(void)
     agent_command_t  *command;
 
     command = agent.running;
+    agent.running = NULL;
     agent_queue_ended();
     agent_queue_process();
     free(command->raw);
@@ -485,6 +596,12 @@ agent_command_start(agent_command_t *command)
     }
 
     command->state = AGENT_COMMAND_RUNNING;
+
+    if (command->request.detach) {
+        agent.running = NULL;
+        agent_background_add(command);
+        agent_queue_ended();
+    }
 }
 
 
@@ -496,9 +613,33 @@ agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome)
 
 
 void
-agent_command_cancel(agent_command_t *command, sandbox_outcome_e outcome)
+agent_end_cancel(agent_command_t *command, sandbox_outcome_e outcome)
 {
     event("cancel", command);
+    free(command->raw);
+    free(command);
+}
+
+
+void
+agent_stdin_enter(agent_connection_t *c, const agent_request_t *request)
+{
+    c->state = AGENT_CONNECTION_ANSWER;
+    event("stdin", NULL);
+}
+
+
+agent_command_t *
+agent_left_find(const uint8_t *id, size_t length)
+{
+    return NULL;
+}
+
+
+unsigned
+agent_tree_count(agent_tree_t *tree)
+{
+    return 1;
 }
 
 
@@ -513,6 +654,28 @@ void
 agent_connection_wait(agent_connection_t *c)
 {
     c->state = AGENT_CONNECTION_WAIT;
+}
+
+
+int
+agent_connection_follow(agent_connection_t *c, agent_events_t *events,
+    uint64_t after)
+{
+    return 0;
+}
+
+
+void
+agent_connection_push(agent_connection_t *c)
+{
+}
+
+
+void
+agent_connection_forget(agent_connection_t *c)
+{
+    free(c->in);
+    c->in = NULL;
 }
 
 
@@ -561,6 +724,33 @@ agent_answer_head(uint8_t *p, size_t size, const char *id)
 }
 
 
+size_t
+agent_answer_result(const agent_answer_t *answer, uint64_t *seq)
+{
+    return answer->size;
+}
+
+
+agent_answer_t *
+agent_answer_state(agent_command_t *command)
+{
+    event("state", NULL);
+    kept.references++;
+
+    return &kept;
+}
+
+
+agent_answer_t *
+agent_answer_receipt(const agent_answer_t *answer, const char *id,
+    unsigned state)
+{
+    kept.references++;
+
+    return &kept;
+}
+
+
 agent_history_t *
 agent_history_find(const uint8_t *id, size_t length, const char **code)
 {
@@ -591,6 +781,13 @@ agent_history_answer(agent_history_t *h)
     kept.references++;
 
     return &kept;
+}
+
+
+agent_events_t *
+agent_history_events(agent_history_t *h)
+{
+    return NULL;
 }
 
 

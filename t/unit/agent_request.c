@@ -263,7 +263,8 @@ cut(void)
     for (n = 0; n < size; n++) {
         copy = malloc(n ? n : 1);
         memcpy(copy, buffer, n);
-        code = agent_request_read(&request, copy, n, &detail);
+        code = agent_request_read(&request, SANDBOX_OPERATION_COMMAND, copy, n,
+                                  &detail);
 
         /* whole fields are a shorter head, all else is refused */
 
@@ -303,7 +304,9 @@ changed(void)
             copy[rand() % size] = (uint8_t) rand();
         }
 
-        refusals += agent_request_read(&request, copy, size, &detail) != NULL;
+        refusals += agent_request_read(&request, SANDBOX_OPERATION_COMMAND,
+                                       copy, size, &detail)
+                    != NULL;
     }
 
     free(copy);
@@ -318,7 +321,8 @@ reading(sandbox_writer_t *w, agent_request_t *request)
     const char  *code, *detail;
 
     detail = NULL;
-    code = agent_request_read(request, w->start, w->pos - w->start, &detail);
+    code = agent_request_read(request, SANDBOX_OPERATION_COMMAND, w->start,
+                              w->pos - w->start, &detail);
 
     if (code != NULL && (detail == NULL || detail[strlen(detail) - 1] != '.'))
     {
