@@ -158,6 +158,12 @@ ngx_http_sandbox_render_state(ngx_http_request_t *r,
                     sandbox_command_state_name(
                               result->number[SANDBOX_TAG_COMMAND_STATE]));
 
+    /* a stream from the start has come to the present with this event */
+
+    p = ngx_http_sandbox_render_number(p, "seq",
+                                       result->seen[SANDBOX_TAG_SEQ],
+                                       result->number[SANDBOX_TAG_SEQ]);
+
     p = ngx_http_sandbox_receipt_timeout(p, ctx, result);
     p = ngx_http_sandbox_render_number(p, "queuedMs",
                                        result->seen[SANDBOX_TAG_QUEUED_US],
