@@ -142,6 +142,12 @@ agent_answer_state(agent_command_t *command)
     sandbox_write_number(&w, SANDBOX_TAG_QUEUED_US, queued);
     sandbox_write_number(&w, SANDBOX_TAG_CREATED, command->created);
     sandbox_write_number(&w, SANDBOX_TAG_DETACHED, command->request.detach);
+
+    if (command->events != NULL) {
+        sandbox_write_number(&w, SANDBOX_TAG_SEQ,
+                             agent_events_last(command->events));
+    }
+
     agent_answer_end(answer, &w);
 
     return answer;

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""sandboxctl with commands that are live: streams, stdin, Ctrl-C, logs, a
+worker that dies meanwhile."""
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+from gateway import (BUILD, Gateway, alive, in_namespace,         # noqa: E402
+                     pid_namespace, token, wait_for)
+from tap import check, main, same, test                           # noqa: E402
+
+CTL = BUILD + "/sandboxctl"
+g = None
+
+
+def start():
+    global g
+    g = Gateway(pool=2)
+    g.start()
+
+
+def stop():
+    g.stop()
+
+
+def popen(*arguments, stdin=subprocess.DEVNULL):
+    environment = dict(os.environ, SANDBOX_URL="http://127.0.0.1:%d/sandbox"
+                       % g.port, SANDBOX_TOKEN=token())
+    return subprocess.Popen([CTL] + list(arguments), stdin=stdin,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env=environment)
+
+
+def finish(process, data=None, seconds=60):
+    try:
+        a, b = process.communicate(data, timeout=seconds)
+    finally:
+        process.kill()
+    return a, b, process.returncode
+
+
+def ctl(*arguments, data=None, seconds=60):
+    return finish(popen(*arguments, stdin=subprocess.DEVNULL if data is None
+                        else subprocess.PIPE), data, seconds)
+
+
+def processes(conversation):
+    """Host pids in its sandbox but the agent's."""
+    agent = g.agent(conversation)
+    return [p for p in in_namespace(pid_namespace(agent))
+            if p != agent and alive(p)]
+
+
+@test("ctl/streams-promptly")
+def streams():
+    process = popen("run", "live", "for n in 1 2 3 4 5; do echo $n; "
+                    "echo e$n >&2; sleep 0.4; done; exit 3")
+    times = []
+    for n in range(1, 6):
+        same(process.stdout.readline(), b"%d\n" % n)
+        times.append(time.monotonic())
+        same(process.stderr.readline(), b"e%d\n" % n)
+    same(finish(process), (b"", b"", 3))
+    # all at the end would be in one moment
+    check(times[4] - times[0] > 0.8, "they came together", times)
+
+
+@test("ctl/exit-status")
+def statuses():
+    for text, status in (("true", 0), ("exit 42", 42), ("kill -9 $$", 137),
+                         ("kill -SEGV $$", 139), ("no-such-program", 127)):
+        same(ctl("run", "live", text)[2], status, text)
+    a, b, rc = ctl("run", "live", "--timeout", "1s", "echo x; sleep 60")
+    same((a, rc), (b"x\n", 124))
+    check(b"timeout" in b, "why?", b)
+    same(ctl("run", "--cwd", "/etc", "live", "true")[2], 125)
+
+
+@test("ctl/stdin-10-megabytes")
+def ten_megabytes():
+    data = os.urandom(10 * 1000 * 1000)
+    a, b, rc = ctl("run", "live", "sha256sum", data=data)
+    same((a.split(), rc), ([hashlib.sha256(data).hexdigest().encode(), b"-"],
+                           0), b)
+    # a file, and a reader who stops early
+    path = g.write("ten", data, 0o644)
+    same(ctl("run", "--stdin", path, "live", "wc -c"),
+         (b"10000000\n", b"", 0))
+    same(ctl("run", "live", "head -c 5 | wc -c; exit 6", data=data),
+         (b"5\n", b"", 6))
+
+
+@test("ctl/stdin-as-it-comes")
+def dialogue():
+    process = popen("run", "live", "while read -r l; do echo \"<$l>\"; done; "
+                    "echo end", stdin=subprocess.PIPE)
+    for word in (b"one", b"two", b"three"):
+        process.stdin.write(word + b"\n")
+        process.stdin.flush()
+        same(process.stdout.readline(), b"<" + word + b">\n")
+    same(finish(process), (b"end\n", b"", 0))
+    # nothing to read is the end at once, not a wait
+    same(ctl("run", "live", "cat; echo end"), (b"end\n", b"", 0))
+
+
+@test("ctl/ctrl-c")
+def ctrl_c():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = popen("run", "live", "setsid sleep 9999 & trap '' INT TERM; "
+                        "echo go; while :; do sleep 9999; done")
+        same(process.stdout.readline(), b"go\n")
+        process.send_signal(number)
+        same(finish(process, seconds=20), (b"", b"", 128 + number))
+        # the answer to the cancelling comes when the tree is gone
+        same(processes("live"), [])
+    r = g.request("GET", "v1/conversations/live/commands?limit=9").json
+    check(any(c["outcome"] == "cancelled" for c in r["commands"]), r)
+
+
+def counted(conversation, disturb):
+    """A command that counts while something happens to the gateway."""
+    process = popen("run", conversation,
+                    "for n in $(seq 1 60); do echo line $n; sleep 0.05; done; "
+                    "exit 5")
+    same(process.stdout.readline(), b"line 1\n")
+    for _ in range(3):
+        time.sleep(0.4)
+        disturb()
+    a, b, rc = finish(process)
+    same(a.decode().split("\n"),
+         ["line %d" % n for n in range(2, 61)] + [""], b)
+    same(rc, 5, b)
+
+
+@test("ctl/worker-killed")
+def killed():
+    """kill -9 of every worker in mid-stream, three times: every byte comes
+    once and in order."""
+    def kill():
+        old = g.workers()
+        for pid in old:
+            g.expected.append("worker process %d exited on signal 9" % pid)
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: len(set(g.workers()) - set(old)) >= 2, 20,
+                 "new workers")
+    counted("live", kill)
+
+
+@test("ctl/reloaded")
+def reloaded():
+    counted("live", g.reload)
+
+
+@test("ctl/background")
+def background():
+    a, b, rc = ctl("run", "--background", "live", "echo begin; echo err >&2; "
+                   "for n in 1 2 3 4 5 6; do sleep 0.6; echo $n; done; exit 4")
+    same((b, rc), (b"", 0))
+    name = a.decode().strip()
+    check(re.fullmatch(r"ctl-[0-9a-f]{20}", name), "an id", a)
+
+    line = [ln for ln in ctl("ps", "live")[0].decode().splitlines()
+            if ln.startswith(name)]
+    check(len(line) == 1 and "running" in line[0], "ps:", line)
+
+    # what there is, without a wait for the end
+    wait_for(lambda: b"3\n" in ctl("logs", "live", name)[0], 10, "a line")
+    a, b, rc = ctl("logs", "live", name)
+    check(a.startswith(b"begin\n1\n2\n3\n") and b"6\n" not in a, "logs:", a)
+    same((b, rc), (b"err\n", 0))
+
+    # others run beside it, and -f goes on to the end
+    same(ctl("run", "live", "echo beside")[0], b"beside\n")
+    whole = (b"begin\n1\n2\n3\n4\n5\n6\n", b"err\n", 0)
+    same(ctl("logs", "-f", "live", name), whole)
+    same(ctl("logs", "live", name), whole)
+    line = [ln for ln in ctl("ps", "live")[0].decode().splitlines()
+            if ln.startswith(name)]
+    check("exit 4" in line[0] and "echo begin" in line[0], "ps:", line)
+
+
+@test("ctl/cancel")
+def cancel():
+    name = ctl("run", "-b", "live", "setsid sleep 9999 & sleep 9999")[0]
+    name = name.decode().strip()
+    wait_for(lambda: processes("live"), 10, "its processes")
+    same(ctl("cancel", "live", name), (b"", b"", 0))
+    same(processes("live"), [])
+    line = [ln for ln in ctl("ps", "live")[0].decode().splitlines()
+            if ln.startswith(name)]
+    check("cancelled" in line[0], "ps:", line)
+    a, b, rc = ctl("cancel", "live", name)
+    same(rc, 0, b)
+    a, b, rc = ctl("cancel", "live", "never-was")
+    same((a, rc), (b"", 1))
+    a, b, rc = ctl("logs", "live", "never-was")
+    same((a, rc), (b"", 1))
+
+
+@test("ctl/labels-once")
+def labels():
+    """A label in `status` says one thing."""
+    for arguments in (("status",), ("status", "live")):
+        a, b, rc = ctl(*arguments)
+        same(rc, 0, b)
+        names = [ln.split()[0] for ln in a.decode().splitlines()]
+        same(sorted(set(names)), sorted(names))
+
+
+main(start, stop)
