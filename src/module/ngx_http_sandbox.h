@@ -333,7 +333,7 @@ typedef struct {
     ngx_int_t                    (*render)(ngx_http_request_t *r,
                                            ngx_http_sandbox_ctx_t *ctx);
 
-    /* takes what is in DATA; NULL: there may be none */
+    /* takes what is in DATA, p NULL: that was all; NULL: there may be none */
     const char                  *(*data)(ngx_http_request_t *r,
                                          ngx_http_sandbox_ctx_t *ctx,
                                          u_char *p, size_t n);

@@ -71,7 +71,9 @@ ngx_http_sandbox_event(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     case SANDBOX_FRAME_RESULT:
         seq = wire->result.number[SANDBOX_TAG_SEQ];
 
-        if (seq <= wire->seq) {
+        /* who knows the last event is told it again */
+
+        if (seq < wire->seq || (seq == wire->seq && seq != wire->after)) {
             seq = wire->seq + 1;
         }
 

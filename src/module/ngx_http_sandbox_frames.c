@@ -465,6 +465,10 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
             what = ngx_http_sandbox_frame_complete(ctx);
         }
 
+        if (what == NULL && wire->data) {
+            what = wire->data(r, ctx, NULL, 0);
+        }
+
         wire->done = (what == NULL);
         break;
 

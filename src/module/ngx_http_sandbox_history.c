@@ -123,6 +123,10 @@ ngx_http_sandbox_history_data(ngx_http_request_t *r,
 
     history = ctx->history;
 
+    if (p == NULL) {
+        return history->have ? "a receipt that is cut short" : NULL;
+    }
+
     while (n) {
 
         if (history->have < 4) {

@@ -163,7 +163,7 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
         r->headers_out.content_length = NULL;
     }
 
-    if (ctx->stream) {
+    if (ctx->stream && problem->status == 0) {
         ngx_http_sandbox_stream_type(ctx, &r->headers_out.content_type);
 
     } else if (ctx->answer == NULL) {
