@@ -18,6 +18,8 @@
 static void ngx_http_sandbox_stream_read(ngx_http_request_t *r,
     ngx_http_upstream_t *u);
 static void ngx_http_sandbox_stream_write(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_sandbox_stream_reads(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_stream_process(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_stream_fill(ngx_http_request_t *r,
@@ -147,7 +149,19 @@ ngx_http_sandbox_stream_start(ngx_http_request_t *r,
 static void
 ngx_http_sandbox_stream_read(ngx_http_request_t *r, ngx_http_upstream_t *u)
 {
+    ngx_connection_t        *c;
     ngx_http_sandbox_ctx_t  *ctx;
+
+    c = u->peer.connection;
+
+    if (c->close) {
+
+        /* the worker leaves; connections of HTTP/2 are to hear it first */
+
+        c->close = 0;
+        ngx_post_event(c->read, &ngx_posted_events);
+        return;
+    }
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
 
@@ -167,11 +181,42 @@ ngx_http_sandbox_stream_write(ngx_http_request_t *r)
     r->connection->log->action = "sending events to client";
 
     if (r->connection->write->timedout) {
-        ctx->stream->write(r);
-        return;
+
+        if (!ngx_http_sandbox_stream_reads(r, ctx)) {
+            ctx->stream->write(r);
+            return;
+        }
+
+        r->connection->write->timedout = 0;
     }
 
     ngx_http_sandbox_stream_process(r, ctx);
+}
+
+
+/*
+ * A socket takes more only when a good part of what it holds is gone, and of
+ * a slow client that may be long after it has read something.
+ */
+
+static ngx_uint_t
+ngx_http_sandbox_stream_reads(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+#ifdef TIOCOUTQ
+
+    int  queued, before;
+
+    before = ctx->stream->queued;
+
+    if (ioctl(r->connection->fd, TIOCOUTQ, &queued) == 0) {
+        ctx->stream->queued = queued;
+        return queued < before;
+    }
+
+#endif
+
+    return 0;
 }
 
 
@@ -431,6 +476,7 @@ ngx_http_sandbox_stream_wait(ngx_http_request_t *r,
         }
 
     } else if (progress || !c->write->timer_set) {
+        (void) ngx_http_sandbox_stream_reads(r, ctx);
         ngx_add_timer(c->write, stream->leaving ? clcf->send_timeout
                                                 : slcf->send_timeout);
     }

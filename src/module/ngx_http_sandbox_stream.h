@@ -39,6 +39,7 @@ struct ngx_http_sandbox_stream_s {
     ngx_buf_t                     *tail;         /* last of u->out_bufs */
     ngx_uint_t                     bufs;         /* there are, of all kinds */
     off_t                          sent;
+    int                            queued;       /* bytes in the socket */
 
     /* nginx's own, for the end */
     ngx_http_event_handler_pt      write;

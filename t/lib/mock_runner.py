@@ -254,15 +254,18 @@ class Connection:
     def streams(self):
         return self.kept is not None or self.fields.get("STREAM")
 
-    def number(self):
-        """The next one; the first is STARTED's."""
-        if self.streams and not self.quiet and self.seq == 0:
+    def begin(self):
+        if self.streams and not self.quiet:
             self.quiet = True
             self.seq = 1
             if not self.headed:
                 self.head()
             self.event(wire.STARTED, struct.pack(
                 ">QQ", 1, int(time.time() * 1000)))
+
+    def number(self):
+        """The next one; the first is STARTED's."""
+        self.begin()
         self.seq += 1
         return self.seq
 
@@ -469,6 +472,8 @@ class Connection:
 
         def run():
             try:
+                if "nostarted" not in text:
+                    recorder.begin()
                 recorder.steps(text, text)
             except Close:
                 recorder.result.update(OUTCOME=7, EXIT_CODE=137)
@@ -491,8 +496,25 @@ class Connection:
                 return self.error("seq_unknown", 0)
             if kept.forgotten:
                 return self.error("expired", 0)
+        try:
+            self.tell(kept, after)
+        except (BrokenPipeError, ConnectionResetError):
+            self.sock.setblocking(False)
+            try:
+                self.heard(kept, self.sock.recv(5))
+            except OSError:
+                pass
+            raise Close from None
+
+    def heard(self, kept, got):
+        if got == wire.frame(wire.CANCEL_FRAME):
+            self.session.seen.append("cancel-frame")
+            kept.tell(lambda: setattr(kept, "cancelled", True))
+
+    def tell(self, kept, after):
         self.head()
         at = 0
+        quiet = time.monotonic()
         out = {wire.STDOUT: b"", wire.STDERR: b""}
         self.sock.setblocking(False)
         while True:
@@ -500,9 +522,7 @@ class Connection:
                 got = self.sock.recv(5)
             except BlockingIOError:
                 got = None
-            if got == wire.frame(wire.CANCEL_FRAME):
-                self.session.seen.append("cancel-frame")
-                kept.tell(lambda: setattr(kept, "cancelled", True))
+            self.heard(kept, got)
             if got is not None and not got:
                 self.session.seen.append("hang-up")
                 raise Close
@@ -510,6 +530,11 @@ class Connection:
                 more, state = kept.events[at:], kept.state
             at += len(more)
             self.sock.setblocking(True)
+            if more:
+                quiet = time.monotonic()
+            elif time.monotonic() - quiet > 5:
+                quiet = time.monotonic()
+                self.send(wire.frame(wire.PING_FRAME))
             for seq, data in more:
                 kind = data[4]
                 if self.fields.get("STREAM"):
