@@ -17,11 +17,13 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import NGINX, Gateway, alive, free_port, token, wait_for  # noqa
-from jose import Key, base64url, claims, compact, jwks       # noqa: E402
+from gateway import (NGINX, TOP, Gateway, alive, free_port,  # noqa: E402
+                     token, wait_for)
+from jose import (Key, base64url, claims, compact, folder,   # noqa: E402
+                  jwks)
 from key_server import (Authority, KeyServer, SilentServer,  # noqa: E402
                         client_of)
-from tap import check, main, same, test                      # noqa: E402
+from tap import check, main, same, skip, test                      # noqa: E402
 
 A = B = C = None                # keys; A signs what is good from the start
 
@@ -424,7 +426,9 @@ def large():
 def hanging():
     """A server that says nothing for 60 s, or a byte now and then, or does
     not even do its handshake: nobody else's request is delayed."""
-    with KeyServer(jwks(A)) as server, SilentServer("") as silent:
+    with KeyServer(jwks(A)) as server, SilentServer("") as silent, \
+            Gateway(runner=None, ready=False, workers=1) as other:
+        other.expected.append("[crit] ")
         url = server.url + " interval=1s cooldown=1s timeout=60s"
         with gateway(url, workers=1, server=location(
                 "https://127.0.0.1:%d/ ca=%s timeout=2s cooldown=1s"
@@ -435,10 +439,12 @@ def hanging():
                 server.drop()
                 before = server.fetches
                 wait_for(lambda: server.fetches > before, 30, "a fetch")
-                with Pinger(g) as pinger:
+                # what this machine does to a gateway without key sets
+                with Pinger(g) as pinger, Pinger(other) as control:
                     end = time.monotonic() + 5
                     while time.monotonic() < end:
                         same(status(g, A.token()), 200)
+                control.worst("no key set")
                 check(pinger.worst("a server that " + how + "s") < 2000,
                       "requests were held up")
                 same(server.fetches, before + 1, "one fetch, and it waits")
@@ -476,6 +482,51 @@ def unresolvable():
               "requests were held up")
         check("can't be resolved" in g.error_log
               or "no complete answer" in g.error_log, g.error_log[-500:])
+
+
+def slow_lookups(seconds):
+    """A library for LD_PRELOAD."""
+    path = "%s/slow%d.so" % (folder(), seconds)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-DSLOW_LOOKUP=%d" % seconds,
+                    "-o", path, TOP + "/t/lib/slow_lookup.c", "-ldl"],
+                   check=True)
+    return path
+
+
+@test("auth/keyset-slow-lookup", seconds=120)
+def slow_lookup():
+    """A resolver that takes 20 s, longer than the time-out: no request waits
+    for its thread, nor does the end of nginx."""
+    if "ASAN_OPTIONS" in os.environ:
+        skip("the sanitizer wants to be the first library")
+    for number in (signal.SIGQUIT, signal.SIGTERM):
+        g = gateway("http://keys.invalid/ insecure timeout=500ms cooldown=1s",
+                    workers=1)
+        os.environ["LD_PRELOAD"] = slow_lookups(20)
+        try:
+            g.configure()
+            g.start()
+        finally:
+            del os.environ["LD_PRELOAD"]
+        good = False
+        try:
+            with Pinger(g) as pinger:
+                # nginx has put its error log in the place of stderr
+                wait_for(lambda: g.error_log.count("slow lookup") >= 3, 30,
+                         "lookups")
+                wait_for(lambda: "no complete answer" in g.error_log, 20,
+                         "a time-out in the log")
+                time.sleep(1)
+            check(pinger.worst("lookups of 20 s, timeout=500ms") < 2000,
+                  "requests were held up")
+            started = time.monotonic()
+            g.end(g.nginx, number, 30)
+            took = time.monotonic() - started
+            print("# signal %d in a lookup: %.0f ms" % (number, took * 1e3))
+            check(took < 10, "it took %.1f s" % took)
+            good = True
+        finally:
+            g.stop(check=good)
 
 
 @test("auth/keyset-tls", seconds=120)
