@@ -40,6 +40,8 @@ static void runner_container_timer(void *data);
 static void runner_container_release(runner_container_t *container);
 static void runner_container_clean_job(runner_job_t *job);
 static void runner_container_cleaned(runner_job_t *job);
+static void runner_container_history_job(runner_job_t *job);
+static void runner_container_history_done(runner_job_t *job);
 static void runner_container_free(runner_container_t *container, int failed);
 
 
@@ -606,6 +608,61 @@ runner_container_cleaned(runner_job_t *job)
 
     container->state = RUNNER_CONTAINER_STOPPED;
     runner_sandbox_stopped(container->sandbox);
+}
+
+
+void
+runner_container_history(runner_container_t *container)
+{
+    container->state = RUNNER_CONTAINER_CLEANING;
+    container->job.run = runner_container_history_job;
+    container->job.done = runner_container_history_done;
+
+    runner_jobs_add(&container->runner->jobs, &container->job);
+}
+
+
+static void
+runner_container_history_job(runner_job_t *job)
+{
+    runner_container_t  *container;
+
+    container = job->data;
+    job->rc = runner_slot_history_stopped(&container->runner->host,
+                                          &container->slot);
+}
+
+
+static void
+runner_container_history_done(runner_job_t *job)
+{
+    runner_sandbox_t    *sandbox;
+    runner_container_t  *container;
+
+    container = job->data;
+    sandbox = container->sandbox;
+    container->state = RUNNER_CONTAINER_STOPPED;
+
+    if (sandbox != NULL && !container->destroy
+        && container->runner->mode == RUNNER_RUNNING)
+    {
+        sandbox->history = job->rc;
+        runner_sandbox_renew(sandbox);
+        return;
+    }
+
+    /* nobody waits for it any more */
+
+    if (job->rc != -1) {
+        close(job->rc);
+    }
+
+    if (sandbox == NULL || container->destroy) {
+        runner_container_clean(container);
+        return;
+    }
+
+    runner_sandbox_stopped(sandbox);
 }
 
 

@@ -37,6 +37,12 @@ void runner_container_end(runner_container_t *container,
 /* What is left of one that has no living agent is taken apart. */
 void runner_container_clean(runner_container_t *container);
 
+/*
+ * Opens the history on the disk of a stopped one, then tells its sandbox;
+ * until then it is as if it were taken apart.
+ */
+void runner_container_history(runner_container_t *container);
+
 /* The agent misbehaves or is of no use: ends it at once. */
 void runner_container_kill(runner_container_t *container, const char *why);
 

@@ -322,6 +322,7 @@ runner_control_returned(runner_container_t *container,
 int
 runner_control_claim(runner_container_t *container)
 {
+    int                rc;
     uint8_t            b[256];
     sandbox_writer_t   w;
     runner_sandbox_t  *sandbox;
@@ -340,8 +341,17 @@ runner_control_claim(runner_container_t *container)
 
     container->claimed = 1;
 
-    return runner_control_send(container, SANDBOX_CONTROL_CLAIM, 0, 0, &w,
-                               NULL, 0);
+    /* what was known before goes along, once */
+
+    rc = runner_control_send(container, SANDBOX_CONTROL_CLAIM, 0, 0, &w,
+                             &sandbox->history, sandbox->history != -1);
+
+    if (rc == RUNNER_CONTROL_OK && sandbox->history != -1) {
+        close(sandbox->history);
+        sandbox->history = -1;
+    }
+
+    return rc;
 }
 
 

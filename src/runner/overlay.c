@@ -35,7 +35,9 @@ static int runner_overlay_clone(const char *path, const char *point, int ids,
     runner_error_t *err);
 static int runner_overlay_disk(const char *device, const char *point, int ids,
     int *history, runner_error_t *err);
-static int runner_overlay_history(int tree, int create);
+static int runner_overlay_filesystem(const char *device, int readonly,
+    runner_error_t *err);
+static int runner_overlay_open(int tree, int flags);
 static int runner_overlay_idmap(int tree, uint64_t attributes, int ids,
     const char *path, runner_error_t *err);
 
@@ -139,6 +141,50 @@ static int
 runner_overlay_disk(const char *device, const char *point, int ids,
     int *history, runner_error_t *err)
 {
+    int  tree, rc;
+
+    tree = runner_overlay_filesystem(device, 0, err);
+    if (tree == -1) {
+        return -1;
+    }
+
+    /* made where root is root, opened when the ids are set for good */
+
+    *history = runner_overlay_open(tree, O_RDWR|O_CREAT);
+
+    if (*history != -1) {
+        close(*history);
+        *history = -1;
+    }
+
+    rc = runner_overlay_idmap(tree,
+                              MOUNT_ATTR_NOSUID|MOUNT_ATTR_NODEV
+                              |MOUNT_ATTR_NOATIME,
+                              ids, "the disk", err);
+
+    if (rc == 0) {
+        *history = runner_overlay_open(tree, O_RDWR);
+    }
+
+    if (rc == 0
+        && syscall(SYS_move_mount, tree, "", AT_FDCWD, point,
+                   MOVE_MOUNT_F_EMPTY_PATH) == -1)
+    {
+        rc = runner_error(err, "internal", errno, "can't mount the disk");
+    }
+
+    close(tree);
+
+    return rc;
+}
+
+
+/* a mount of the disk that is nowhere yet; or -1 */
+
+static int
+runner_overlay_filesystem(const char *device, int readonly,
+    runner_error_t *err)
+{
     int     fs, tree, rc;
     size_t  i;
 
@@ -151,54 +197,66 @@ runner_overlay_disk(const char *device, const char *point, int ids,
     }
 
     rc = syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "source", device, 0);
-    rc |= syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "commit", "30", 0);
 
-    for (i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-        rc |= syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, flags[i], NULL, 0);
+    if (readonly) {
+        rc |= syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, "ro", NULL, 0);
+
+    } else {
+        rc |= syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "commit", "30",
+                      0);
+
+        for (i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+            rc |= syscall(SYS_fsconfig, fs, FSCONFIG_SET_FLAG, flags[i], NULL,
+                          0);
+        }
     }
 
     rc |= syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
 
-    tree = rc == 0 ? syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, 0) : -1;
+    tree = rc == 0 ? syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
+                             MOUNT_ATTR_NOSUID|MOUNT_ATTR_NODEV) : -1;
 
     if (tree == -1) {
-        rc = runner_error(err, "no_ext4", errno, "can't mount the disk of the "
-                          "sandbox; if it was damaged by a power failure: "
-                          "e2fsck -p on its disk.img");
-
-    } else {
-
-        /* made where root is root, opened when the ids are set for good */
-
-        *history = runner_overlay_history(tree, 1);
-
-        if (*history != -1) {
-            close(*history);
-            *history = -1;
-        }
-
-        rc = runner_overlay_idmap(tree,
-                                  MOUNT_ATTR_NOSUID|MOUNT_ATTR_NODEV
-                                  |MOUNT_ATTR_NOATIME,
-                                  ids, "the disk", err);
-
-        if (rc == 0) {
-            *history = runner_overlay_history(tree, 0);
-        }
-
-        if (rc == 0
-            && syscall(SYS_move_mount, tree, "", AT_FDCWD, point,
-                       MOVE_MOUNT_F_EMPTY_PATH) == -1)
-        {
-            rc = runner_error(err, "internal", errno, "can't mount the disk");
-        }
-
-        close(tree);
+        runner_error(err, "no_ext4", errno, "can't mount the disk of the "
+                     "sandbox; if it was damaged by a power failure: "
+                     "e2fsck -p on its disk.img");
     }
 
     close(fs);
 
-    return rc;
+    return tree;
+}
+
+
+int
+runner_overlay_history(int slot)
+{
+    int             device, tree, fd;
+    char            path[RUNNER_IMAGE_DEVICE];
+    runner_error_t  err;
+
+    runner_error_init(&err);
+    device = runner_image_attach(slot, "disk.img", path, &err);
+
+    if (device == -1) {
+        runner_log(RUNNER_LOG_WARN, "a history is lost: %s", err.text);
+        return -1;
+    }
+
+    tree = runner_overlay_filesystem(path, 1, &err);
+    fd = -1;
+
+    if (tree == -1) {
+        runner_log(RUNNER_LOG_WARN, "a history is lost: %s", err.text);
+
+    } else {
+        fd = runner_overlay_open(tree, O_RDONLY);
+        close(tree);
+    }
+
+    close(device);
+
+    return fd;
 }
 
 
@@ -208,14 +266,13 @@ runner_overlay_disk(const char *device, const char *point, int ids,
  */
 
 static int
-runner_overlay_history(int tree, int create)
+runner_overlay_open(int tree, int flags)
 {
     int          fd;
     struct stat  st;
 
     fd = openat(tree, RUNNER_OVERLAY_HISTORY,
-                O_RDWR|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK
-                |(create ? O_CREAT : 0), 0600);
+                flags|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK, 0600);
 
     if (fd != -1 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
         return fd;

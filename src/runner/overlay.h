@@ -28,6 +28,12 @@
 int runner_overlay_mount(int bundle, int slot, const char *base,
     const char *agent, uint32_t ids, int *history, runner_error_t *err);
 
+/*
+ * The file that was given as *history, from a disk that is not mounted; for
+ * reading.  The disk is in use until it is closed.  -1: there is none.
+ */
+int runner_overlay_history(int slot);
+
 /* Detaches "r" in `bundle`; no harm if it is not mounted. */
 void runner_overlay_detach(int bundle);
 

@@ -145,6 +145,8 @@ struct runner_sandbox_s {
     int                   created;       /* no agent was told of it yet */
     int                   live;          /* counted against the limits */
     int                   dirty;         /* used since the last sync */
+    int                   history;       /* of its container before, or -1 */
+    int                   renew;         /* when its container can be asked */
     uint64_t              used;          /* ms, monotonic */
 
     runner_queue_t        waiting;       /* for an agent, in order */

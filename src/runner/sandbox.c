@@ -28,6 +28,7 @@ static int runner_sandbox_obtain(runner_sandbox_t *sandbox);
 static int runner_sandbox_claim(runner_sandbox_t *sandbox);
 static void runner_sandbox_wake(runner_sandbox_t *sandbox);
 static runner_container_t *runner_sandbox_detach(runner_sandbox_t *sandbox);
+static void runner_sandbox_history(runner_sandbox_t *sandbox);
 static void runner_sandbox_wait_again(runner_sandbox_t *sandbox,
     runner_queue_t *queue);
 static void runner_sandbox_failure(runner_sandbox_t *sandbox,
@@ -305,6 +306,11 @@ runner_sandbox_bound(uint32_t value, uint32_t min, uint32_t max)
 void
 runner_sandbox_ready(runner_sandbox_t *sandbox)
 {
+    if (sandbox->renew) {
+        runner_sandbox_renew(sandbox);
+        return;
+    }
+
     if (!sandbox->container->claimed
         && runner_sandbox_claim(sandbox) == -1)
     {
@@ -520,6 +526,12 @@ runner_sandbox_stopped(runner_sandbox_t *sandbox)
 {
     const char  *code;
 
+    if (sandbox->renew && sandbox->runner->mode == RUNNER_RUNNING) {
+        sandbox->renew = 0;
+        runner_container_history(sandbox->container);
+        return;
+    }
+
     if (sandbox->waiting.n && sandbox->runner->mode == RUNNER_RUNNING) {
         code = runner_sandbox_admit(sandbox);
 
@@ -557,6 +569,11 @@ runner_sandbox_not_started(runner_sandbox_t *sandbox,
     const runner_error_t *err)
 {
     runner_sandbox_failure(sandbox, err);
+
+    if (sandbox->renew) {
+        runner_sandbox_stopped(sandbox);
+        return;
+    }
 
     if (sandbox->failed_until > sandbox->runner->loop.now
         || sandbox->waiting.n == 0)
@@ -701,6 +718,8 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
     const char          *code;
     runner_container_t  *container;
 
+    container = NULL;
+
     if (sandbox == NULL) {
         if (conn->preamble.flags & SANDBOX_FLAG_NO_CREATE) {
             runner_conn_refuse(conn, "no_sandbox", "the conversation has no "
@@ -723,18 +742,85 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
             return;
         }
 
-        container = runner_sandbox_detach(sandbox);
-        runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
-
-        sandbox->failed_until = 0;
+        container = sandbox->container;
         runner_sandbox_caps(sandbox, &conn->preamble);
-        runner_sandbox_instance(sandbox);
     }
 
     runner_conn_wait(conn, &sandbox->resets, NULL);
 
+    if (container == NULL) {
+        if (runner_sandbox_obtain(sandbox) == -1) {
+            runner_sandbox_drop(sandbox);
+        }
+
+        return;
+    }
+
+    switch (container->state) {
+
+    case RUNNER_CONTAINER_STOPPED:
+        runner_container_history(container);
+        return;
+
+    case RUNNER_CONTAINER_OPENING:
+    case RUNNER_CONTAINER_READY:
+        break;
+
+    default:
+
+        /* its history is nowhere at present, if it ever had one */
+
+        if (!sandbox->created) {
+            sandbox->renew = 1;
+            return;
+        }
+    }
+
+    runner_sandbox_renew(sandbox);
+}
+
+
+void
+runner_sandbox_renew(runner_sandbox_t *sandbox)
+{
+    runner_container_t  *container;
+
+    sandbox->renew = 0;
+    runner_sandbox_history(sandbox);
+    container = runner_sandbox_detach(sandbox);
+
+    sandbox->failed_until = 0;
+    runner_sandbox_instance(sandbox);
+
+    /*
+     * The new one first: the old one's disk is in use until it has read the
+     * history, so its job must not go before the other's.
+     */
+
     if (runner_sandbox_obtain(sandbox) == -1) {
         runner_sandbox_drop(sandbox);
+    }
+
+    runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
+}
+
+
+/* What the conversation knows of its commands outlives the sandbox. */
+
+static void
+runner_sandbox_history(runner_sandbox_t *sandbox)
+{
+    runner_container_state_e  state;
+
+    state = sandbox->container->state;
+
+    /* a job that makes it or takes it apart has the slot for itself */
+
+    if (sandbox->history == -1
+        && state != RUNNER_CONTAINER_STARTING
+        && state != RUNNER_CONTAINER_CLEANING)
+    {
+        sandbox->history = runner_slot_history(&sandbox->container->slot);
     }
 }
 
@@ -745,6 +831,7 @@ runner_sandbox_replace(runner_sandbox_t *sandbox)
     runner_conn_t       *conn;
     runner_container_t  *container;
 
+    runner_sandbox_history(sandbox);
     container = runner_sandbox_detach(sandbox);
 
     runner_sandbox_wait_again(sandbox, &container->sent);
@@ -759,12 +846,13 @@ runner_sandbox_replace(runner_sandbox_t *sandbox)
         conn->fresh = 1;
     }
 
-    runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
     runner_sandbox_instance(sandbox);
 
     if (runner_sandbox_obtain(sandbox) == -1) {
         runner_sandbox_drop(sandbox);
     }
+
+    runner_container_end(container, SANDBOX_OUTCOME_DELETED, 1);
 }
 
 

@@ -48,6 +48,9 @@ runner_container_t *runner_sandbox_delete(runner_sandbox_t *sandbox);
 /* A fresh one for the session (sandbox is NULL: the first); answers conn. */
 void runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox);
 
+/* The same, now that its history is open; answers those that wait for it. */
+void runner_sandbox_renew(runner_sandbox_t *sandbox);
+
 /* One that an earlier runner left; its container is stopped. */
 runner_sandbox_t *runner_sandbox_found(runner_container_t *container);
 

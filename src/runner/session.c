@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "container.h"
 #include "file.h"
@@ -68,6 +69,7 @@ runner_session_add(runner_t *runner, const uint8_t *session,
     }
 
     sandbox->runner = runner;
+    sandbox->history = -1;
     memcpy(sandbox->session, session, SANDBOX_WIRE_SESSION_SIZE);
     runner_queue_init(&sandbox->waiting);
     runner_queue_init(&sandbox->returned);
@@ -98,6 +100,11 @@ runner_session_remove(runner_sandbox_t *sandbox)
 
     *p = sandbox->hash_next;
     runner->sandboxes--;
+
+    if (sandbox->history != -1) {
+        close(sandbox->history);
+        sandbox->history = -1;
+    }
 
     runner_session_live(sandbox, 0);
     runner->queued -= sandbox->load;

@@ -33,6 +33,7 @@
 #include "inside.h"
 #include "log.h"
 #include "overlay.h"
+#include "sandbox_control.h"
 #include "slot.h"
 
 
@@ -690,6 +691,57 @@ runner_slot_destroy(runner_host_t *host, runner_slot_t *slot,
     }
 
     return rc;
+}
+
+
+/*
+ * The agent may be anything by now: what it has there is only ever read by
+ * its own successor, and is a file.
+ */
+
+int
+runner_slot_history(const runner_slot_t *slot)
+{
+    int          theirs, fd;
+    char         path[64];
+    struct stat  st;
+
+    if (slot->pidfd == -1) {
+        return -1;
+    }
+
+    theirs = pidfd_getfd(slot->pidfd, SANDBOX_FD_HISTORY, 0);
+    if (theirs == -1) {
+        return -1;
+    }
+
+    fd = -1;
+
+    if (fstat(theirs, &st) == 0 && S_ISREG(st.st_mode)) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", theirs);
+        fd = open(path, O_RDONLY|O_CLOEXEC|O_NONBLOCK);
+    }
+
+    close(theirs);
+
+    return fd;
+}
+
+
+int
+runner_slot_history_stopped(runner_host_t *host, const runner_slot_t *slot)
+{
+    int  dir, fd;
+
+    dir = runner_slot_open(host, slot);
+    if (dir == -1) {
+        return -1;
+    }
+
+    fd = runner_overlay_history(dir);
+    close(dir);
+
+    return fd;
 }
 
 

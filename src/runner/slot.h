@@ -58,6 +58,14 @@ int runner_slot_destroy(runner_host_t *host, runner_slot_t *slot,
  */
 int runner_slot_adopt(runner_host_t *host, runner_slot_t *slot);
 
+/*
+ * The file of its history, for reading: of a living container, or (blocking)
+ * of a stopped one, whose disk is in use until it is closed.  -1: none.
+ */
+int runner_slot_history(const runner_slot_t *slot);
+int runner_slot_history_stopped(runner_host_t *host,
+    const runner_slot_t *slot);
+
 /* Writes the record; with `sync` it is on the disk.  0, or -1 and errno. */
 int runner_slot_save(runner_host_t *host, const runner_slot_t *slot,
     int sync);

@@ -287,6 +287,73 @@ def idle_stop():
         wait_for(lambda: state(r, "n") == "idle", 20, "the next idle stop")
 
 
+@test("history/fresh")
+def fresh():
+    """It is the conversation's: a fresh sandbox has it, too."""
+    with Runner("--pool", "2") as r:
+        for i in range(40):
+            run(r, "n", "echo %d; echo %d > f" % (i, i), "c%d" % i)
+        before = history(r, "n")
+
+        a = run(r, "n", "ls f; echo fresh", "fresh", flags=wire.FRESH)
+        same(a.stdout, b"fresh\n", "an empty sandbox")
+        records = history(r, "n")
+        for x in records + before:
+            x.pop("OUTPUT_EXPIRED", None)       # one more, one of them gone
+        same(records[1:], before, "with all receipts")
+        check(records[0]["INSTANCE"] > records[1]["INSTANCE"],
+              "those of the other instance")
+        same(run(r, "n", "echo 39; echo 39 > f", "c39").stdout, b"39\n",
+             "with output")
+        same(run(r, "n", "cat f", "f").stderr.count(b"No such file"), 1,
+             "nothing was run again")
+
+        # RESET, while something runs and something waits
+        def one(id):
+            out.append(run(r, "n", "sleep 60", id))
+        out = []
+        threads = [threading.Thread(target=one, args=(id,))
+                   for id in ("runs", "waits")]
+        for t in threads:
+            t.start()
+            wait_for(lambda: len(history(r, "n")) == 42 + len(
+                [x for x in threads if x.ident]), 10, "a command")
+        reset = r.call(wire.RESET, "n", tenant=tenant("n")).result
+        for t in threads:
+            t.join()
+        same({a.outcome for a in out}, {"sandbox_deleted"}, "answers")
+        records = history(r, "n")
+        running = [x for x in records if x["COMMAND_ID"] == b"runs"]
+        same([wire.OUTCOMES[x["OUTCOME"]] for x in running],
+             ["sandbox_deleted"], "what ran")
+        same(ids(records)[-42:], ["f", "fresh"] + ids(before),
+             "all before it")
+        same(run(r, "n", "echo on", "on").result["INSTANCE"],
+             reset["INSTANCE"], "the fresh one")
+        check(history(r, "n")[0]["ORDINAL"] > records[0]["ORDINAL"],
+              "numbers rise")
+
+        # RESET of one that sleeps
+        r.limits(IDLE_MS=1000)
+        wait_for(lambda: state(r, "n") == "idle", 20, "the idle stop")
+        wait_for(lambda: len(r.agents()) == 2, 20, "the end of its container")
+        asleep = len(r.slots())
+        r.limits(IDLE_MS=600000)
+        r.call(wire.RESET, "n", tenant=tenant("n"))
+        same(ids(history(r, "n")), ["on"] + ids(records), "from its disk")
+        same(run(r, "n", "echo on", "on").stdout, b"on\n", "with output")
+        same(run(r, "n", "ls f", "ls").stdout, b"", "an empty sandbox")
+        wait_for(lambda: len(r.slots()) == asleep, 20, "the old disk's end")
+
+        # and the next fresh one has it from the first
+        run(r, "n", "true", "next", flags=wire.FRESH)
+        same(ids(history(r, "n"))[-40:], ids(before), "from hand to hand")
+
+        r.call(wire.DELETE, "n")
+        run(r, "n", "true", "new")
+        same(ids(history(r, "n")), ["new"], "DELETE ends it")
+
+
 @test("history/full-disk", 180)
 def full_disk():
     with Runner("--pool", "0") as r:

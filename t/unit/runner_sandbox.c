@@ -694,6 +694,20 @@ runner_slot_start(runner_host_t *host, runner_slot_t *slot,
 
 
 int
+runner_slot_history(const runner_slot_t *slot)
+{
+    return -1;
+}
+
+
+int
+runner_slot_history_stopped(runner_host_t *host, const runner_slot_t *slot)
+{
+    return -1;
+}
+
+
+int
 runner_slot_stop(runner_host_t *host, runner_slot_t *slot,
     runner_error_t *err)
 {
