@@ -93,6 +93,14 @@ def describe(pids):
     return short("; ".join(out) or "nothing")
 
 
+def environment(pid):
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
 def gone(what, seconds=1.0):
     """None is left; the time it took to see that, in ms."""
     begin = time.monotonic()
@@ -271,6 +279,34 @@ def left_alone():
             left_behind([name], 1)
 
 
+@test("hide/background", seconds=60)
+def background():
+    """Beside each other, in the background: the tree of each goes by itself,
+    half of them by a cancel and half by the background's wall clock."""
+    names = [f for f in FILES if words(f)[0] not in CROWDS + STOPPERS][:14]
+    for name in names:
+        trick, start = words(name)
+        attempt = Attempt(trick, start + HOLD, background=True,
+                          commandId="back-" + trick)
+        attempt.join(30)
+        same(attempt.response.status, 202, repr(attempt.response))
+    for name in names[len(names) // 2:]:
+        trick = words(name)[0]
+        r = g.request("DELETE", "v1/conversations/%s/commands/back-%s"
+                      % (C, trick))
+        same((r.status, r.json["outcome"]), (200, "cancelled"), trick)
+        left = [p for p in hidden() if ready_path(trick).encode()
+                in environment(p)]
+        same(describe(left), "nothing", "%s survives:" % trick)
+    check(hidden(), "all have gone, also those that were not cancelled")
+    wait_for(lambda: not hidden(), 20, "the end of the others")
+    nothing_inside("the background")
+    for name in names[:len(names) // 2]:
+        r = g.request("GET", "v1/conversations/%s/commands/back-%s"
+                      % (C, words(name)[0]))
+        same((r.status, r.json["outcome"]), (200, "timeout"), name)
+
+
 @test("hide/all-at-once", seconds=60)
 def all_at_once():
     """Every trick but the crowds in one command."""
@@ -319,7 +355,8 @@ def start():
     global g, agent, space, groups
     check(len(FILES) >= 25, "25 tricks are wanted", len(FILES))
     # `flood` must not end by what it writes
-    g = Gateway(pool=1, location="sandbox_output_total 1000g;")
+    g = Gateway(pool=1, location="sandbox_output_total 1000g; "
+                                 "sandbox_background_time 8s;")
     g.start()
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
