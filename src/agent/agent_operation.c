@@ -18,7 +18,7 @@ static void agent_operation_wait(agent_connection_t *c,
     agent_command_t *command);
 static void agent_operation_state(agent_connection_t *c,
     agent_command_t *command);
-static void agent_operation_follow(agent_connection_t *c, agent_history_t *h,
+static int agent_operation_follow(agent_connection_t *c, agent_history_t *h,
     uint64_t seq, uint64_t after);
 static void agent_operation_send(agent_connection_t *c,
     agent_answer_t *answer);
@@ -138,9 +138,8 @@ agent_operation_known(agent_connection_t *c, agent_history_t *h,
 
     if (request->stream) {
         (void) agent_answer_result(answer, &seq);
-        agent_operation_follow(c, h, seq, request->after);
 
-        if (!c->stream) {
+        if (agent_operation_follow(c, h, seq, request->after) == -1) {
             agent_answer_release(answer);
             return;
         }
@@ -296,9 +295,9 @@ agent_operation_state(agent_connection_t *c, agent_command_t *command)
 }
 
 
-/* The events of one that has ended, if they are asked for and kept. */
+/* The events of one that has ended; -1: it was refused, c may be gone. */
 
-static void
+static int
 agent_operation_follow(agent_connection_t *c, agent_history_t *h,
     uint64_t seq, uint64_t after)
 {
@@ -308,7 +307,7 @@ agent_operation_follow(agent_connection_t *c, agent_history_t *h,
     if (after > seq) {
         agent_connection_error(c, "seq_unknown", "The command has ended with "
                                "an event before that.", 0);
-        return;
+        return -1;
     }
 
     if (after == seq && seq) {
@@ -316,7 +315,7 @@ agent_operation_follow(agent_connection_t *c, agent_history_t *h,
         /* the RESULT alone, again */
 
         c->stream = 1;
-        return;
+        return 0;
     }
 
     events = agent_history_events(h);
@@ -324,7 +323,7 @@ agent_operation_follow(agent_connection_t *c, agent_history_t *h,
     if (events == NULL) {
         agent_connection_error(c, "expired", "The events of the command are "
                                "no longer kept.", 0);
-        return;
+        return -1;
     }
 
     rc = agent_connection_follow(c, events, after);
@@ -334,6 +333,8 @@ agent_operation_follow(agent_connection_t *c, agent_history_t *h,
         agent_connection_error(c, "seq_unknown", "There is no event of that "
                                "number.", 0);
     }
+
+    return rc;
 }
 
 

@@ -83,7 +83,8 @@ def stream(name, text, command_id=None, **fields):
 def attach(name, command_id, after=None, live=1, **options):
     head = wire.fields(("COMMAND_ID", command_id), ("AFTER", after),
                        ("STREAM", live))
-    return Stream(wire.ATTACH, name, head, bool(live), after or 0, **options)
+    return Stream(wire.ATTACH, name, head, bool(live),
+                  after or 0 if live else 0, **options)
 
 
 def cancel(name, command_id, **options):
@@ -419,6 +420,79 @@ def hang_up():
 def heartbeat():
     a = stream("beat", "sleep 11").end()
     check(a.pings >= 2, "PINGs in 11 s:", a.pings)
+
+
+@test("streaming/chaos", seconds=180)
+def chaos():
+    """Clients that do all of this at once, and leave in the middle: after it
+    the agent has no descriptor more than before, and everything works."""
+    agent = agent_of("chaos")
+    run("chaos", "true")
+    files = "/proc/%d/fd" % agent
+    before = len(os.listdir(files))
+    failures = []
+    texts = ("echo hi", "sleep 0.1; echo x", "cat", "yes | head -c 3M",
+             "sleep 5 & echo left", "cat & exec sleep 0.3", "exit 3",
+             "head -c 100k; sleep 0.2", "seq 1000; sleep 0.5 & seq 1000 >&2")
+
+    def pick(random):
+        return "c%d" % random.randrange(12)
+
+    def one(n):
+        random = __import__("random").Random(n)
+        end = time.monotonic() + 12
+        while time.monotonic() < end:
+            what = random.randrange(6)
+            name = pick(random)
+            try:
+                if what < 2:
+                    s = stream("chaos", random.choice(texts),
+                               random.choice((None, name)),
+                               STREAM=random.randrange(2),
+                               DETACH=random.randrange(2),
+                               STDIN_OPEN=random.randrange(2),
+                               PENDING=50, WALL_MS=1500,
+                               receive=random.choice((None, 4096)),
+                               body=os.urandom(random.choice((0, 9, 99999))))
+                elif what == 2:
+                    s = attach("chaos", name, random.choice((0, 1, 2, 50)),
+                               random.randrange(2),
+                               receive=random.choice((None, 4096)))
+                elif what == 3:
+                    s = Stream(wire.CANCEL, "chaos",
+                               wire.fields(("COMMAND_ID", name)), False)
+                else:
+                    head = wire.fields(("COMMAND_ID", name),
+                                       ("STDIN_EOF", random.randrange(2)))
+                    s = Stream(wire.STDIN, "chaos", head, False,
+                               body=os.urandom(random.choice((0, 9, 300000))))
+                with s:
+                    how = random.randrange(4)
+                    if how == 1:
+                        time.sleep(random.random() / 10)
+                        s.sock.sendall(wire.frame(wire.CANCEL_FRAME))
+                    if how > 1:
+                        s.until(lambda a: len(a.seq) > 3)
+            except (wire.Lost, OSError):
+                pass
+            except Exception as error:
+                failures.append("%d: %s %s" % (what, type(error).__name__,
+                                               error))
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(40)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    same(failures[:3], [], "failures")
+    check(alive(agent), "the agent was lost")
+    for n in range(12):
+        cancel("chaos", "c%d" % n)
+    same(run("chaos", "echo next").stdout, b"next\n")
+    run("chaos", "pkill -9 sleep; pkill -9 cat; true")
+    wait_for(lambda: status("chaos")["BACKGROUND"] == 0, 30, "nothing left")
+    wait_for(lambda: len(os.listdir(files)) <= before, 30,
+             "%d descriptors, it has %d" % (before, len(os.listdir(files))))
 
 
 # --- CANCEL ----------------------------------------------------------------
