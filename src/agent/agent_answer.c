@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "sandbox_utf8.h"
 
@@ -116,8 +117,9 @@ agent_answer_release(agent_answer_t *answer)
 agent_answer_t *
 agent_answer_state(agent_command_t *command)
 {
-    uint64_t          queued;
+    uint64_t          now, now_ms, queued;
     agent_answer_t   *answer;
+    struct timespec   t;
     sandbox_writer_t  w;
 
     answer = agent_answer_new(command->id, SANDBOX_WIRE_MAX_RESULT);
@@ -125,8 +127,10 @@ agent_answer_state(agent_command_t *command)
         return NULL;
     }
 
-    queued = (command->started ? command->started : agent_now_us())
-             - command->accepted;
+    now = agent_now_us();
+    clock_gettime(CLOCK_REALTIME, &t);
+    now_ms = (uint64_t) t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    queued = (command->started ? command->started : now) - command->accepted;
 
     sandbox_writer_init(&w, answer->data + answer->head
                             + SANDBOX_WIRE_FRAME_SIZE,
@@ -141,11 +145,15 @@ agent_answer_state(agent_command_t *command)
                          command->output[1].total);
     sandbox_write_number(&w, SANDBOX_TAG_QUEUED_US, queued);
     sandbox_write_number(&w, SANDBOX_TAG_CREATED, command->created);
+    sandbox_write_number(&w, SANDBOX_TAG_SEQ,
+                         agent_events_last(command->events));
     sandbox_write_number(&w, SANDBOX_TAG_DETACHED, command->request.detach);
+    sandbox_write_number(&w, SANDBOX_TAG_ACCEPTED_MS,
+                         now_ms - (now - command->accepted) / 1000);
 
-    if (command->events != NULL) {
-        sandbox_write_number(&w, SANDBOX_TAG_SEQ,
-                             agent_events_last(command->events));
+    if (command->started) {
+        sandbox_write_number(&w, SANDBOX_TAG_STARTED_MS,
+                             now_ms - (now - command->started) / 1000);
     }
 
     agent_answer_end(answer, &w);

@@ -67,6 +67,7 @@ void
 agent_end(agent_command_t *command)
 {
     int                  foreground;
+    uint64_t             cpu;
     agent_answer_t      *answer;
     agent_connection_t  *waiting;
 
@@ -82,6 +83,11 @@ agent_end(agent_command_t *command)
 
     if (command->killed) {
         agent_end_drain(command);
+        cpu = agent_tree_cpu(&command->tree);
+
+        if (cpu > command->cpu_used) {
+            command->cpu_used = cpu;
+        }
     }
 
     agent_end_judge(command);

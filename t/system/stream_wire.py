@@ -240,8 +240,11 @@ def attach_without():
     wait_for(lambda: status("look")["QUEUED"] == 1, 10, "the second one")
     a = attach("look", "first", live=0).end()
     same((state(a), "OUTCOME" in a.result), ("running", False))
+    check(a.result["SEQ"] == 1 and a.result["STARTED_MS"]
+          >= a.result["ACCEPTED_MS"], "of its state:", a.result)
     a = attach("look", "second", live=0).end()
     same((state(a), "OUTCOME" in a.result), ("queued", False))
+    same((a.result["SEQ"], "STARTED_MS" in a.result), (0, False))
     first.end()
     second.end()
     a = attach("look", "first", live=0).end()
