@@ -493,6 +493,11 @@ agent_history_new(agent_command_t *command)
     sandbox_write_number(&w, SANDBOX_TAG_INSTANCE, agent.instance);
     sandbox_write_string(&w, SANDBOX_TAG_CWD, command->cwd);
     sandbox_write_number(&w, SANDBOX_TAG_WALL_MS, command->request.wall_ms);
+
+    if (command->request.detach) {
+        sandbox_write_number(&w, SANDBOX_TAG_DETACHED, 1);
+    }
+
     h->result = w.pos - w.start;
 
     size = command->request.command_size;
@@ -551,7 +556,7 @@ agent_history_replace(agent_history_t *h, const uint8_t *result, size_t size,
     };
 
     rest = h->fields_size - h->result;
-    room = size + rest + (4 + sizeof(zero) / sizeof(zero[0]))
+    room = size + rest + (5 + sizeof(zero) / sizeof(zero[0]))
                          * (SANDBOX_WIRE_FIELD_SIZE + 8);
 
     fields = malloc(room);
@@ -566,6 +571,8 @@ agent_history_replace(agent_history_t *h, const uint8_t *result, size_t size,
     if (outcome != SANDBOX_OUTCOME_LAST) {
         sandbox_write_number(&w, SANDBOX_TAG_EXIT_CODE, 137);
         sandbox_write_number(&w, SANDBOX_TAG_OUTCOME, outcome);
+        sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE,
+                             SANDBOX_COMMAND_ENDED);
 
         for (i = 0; i < sizeof(zero) / sizeof(zero[0]); i++) {
             sandbox_write_number(&w, zero[i], 0);

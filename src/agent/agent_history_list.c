@@ -249,13 +249,17 @@ agent_list_record(const agent_list_entry_t *entry, uint8_t *p)
 
             sandbox_write_bytes(&w, SANDBOX_TAG_COMMAND_ID, h->id, h->length);
             sandbox_write_number(&w, SANDBOX_TAG_ORDINAL, h->ordinal);
+            sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE,
+                                 SANDBOX_COMMAND_ENDED);
         }
 
-        sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE,
-                             h->ended_ms ? SANDBOX_COMMAND_ENDED
-                                         : SANDBOX_COMMAND_RUNNING);
+        /* that it has ended is in its result */
 
-        if (h->ended_ms && h->answer == NULL && !h->stored) {
+        if (h->ended_ms == 0) {
+            sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE,
+                                 SANDBOX_COMMAND_RUNNING);
+
+        } else if (h->answer == NULL && !h->stored) {
             sandbox_write_number(&w, SANDBOX_TAG_OUTPUT_EXPIRED, 1);
         }
 
@@ -300,6 +304,11 @@ agent_list_waiting(const agent_command_t *command, uint8_t *p)
     sandbox_write_number(&w, SANDBOX_TAG_ORDINAL, command->ordinal);
     sandbox_write_bytes(&w, SANDBOX_TAG_COMMAND, command->request.command,
                         size);
+
+    if (command->request.detach) {
+        sandbox_write_number(&w, SANDBOX_TAG_DETACHED, 1);
+    }
+
     sandbox_write_number(&w, SANDBOX_TAG_ACCEPTED_MS,
                          agent_history_now() - waited);
     sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE,

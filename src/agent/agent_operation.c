@@ -304,13 +304,20 @@ agent_operation_follow(agent_connection_t *c, agent_history_t *h,
     int              rc;
     agent_events_t  *events;
 
+    /* its agent died: this is all that is known of it */
+
+    if (seq == 0) {
+        c->stream = 1;
+        return 0;
+    }
+
     if (after > seq) {
         agent_connection_error(c, "seq_unknown", "The command has ended with "
                                "an event before that.", 0);
         return -1;
     }
 
-    if (after == seq && seq) {
+    if (after == seq) {
 
         /* the RESULT alone, again */
 

@@ -227,6 +227,11 @@ def agent_killed():
         # never run twice: the same request gets the receipt
         a = run(r, "n", "echo x; sleep 60", "dies")
         same((a.outcome, a.stdout), ("runner_lost", b""))
+        for after in (0, 2, 1000):              # who followed it gets it, too
+            a = r.call(wire.ATTACH, "n", wire.fields(
+                ("COMMAND_ID", "dies"), ("STREAM", 1), ("AFTER", after)),
+                tenant=tenant("n"))
+            same((a.code, a.outcome), (None, "runner_lost"), str(after))
         same(run(r, "n", "echo before", "before").stdout, b"before\n")
 
         # also from the next agents
