@@ -79,6 +79,7 @@ typedef struct ngx_http_sandbox_route_s    ngx_http_sandbox_route_t;
 typedef struct ngx_http_sandbox_stream_s   ngx_http_sandbox_stream_t;
 typedef struct ngx_http_sandbox_history_s  ngx_http_sandbox_history_t;
 typedef struct ngx_http_sandbox_backend_s  ngx_http_sandbox_backend_t;
+typedef struct ngx_http_sandbox_store_s    ngx_http_sandbox_store_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
 

@@ -1,0 +1,151 @@
+/*
+ * The store as requests see it: operations that run in nginx's thread pool
+ * and come back to a handler.  Their blocking half is src/store.
+ */
+
+#ifndef _NGX_HTTP_SANDBOX_STORE_H_INCLUDED_
+#define _NGX_HTTP_SANDBOX_STORE_H_INCLUDED_
+
+
+#include "ngx_http_sandbox.h"
+
+#include "sandbox_store.h"
+#include "sandbox_store_disk.h"
+
+
+typedef struct ngx_http_sandbox_store_op_s  ngx_http_sandbox_store_op_t;
+
+typedef void (*ngx_http_sandbox_store_pt)(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+
+
+/*
+ * One operation, or one file that is written by several, one at a time.  The
+ * request lives until it has ended, whatever the client does; its handler is
+ * not called if the request was finalized meanwhile.  r->write_event_handler
+ * is ours until then.
+ */
+
+struct ngx_http_sandbox_store_op_s {
+    ngx_http_request_t            *request;
+    ngx_http_sandbox_store_pt      handler;
+    void                          *data;         /* the caller's */
+
+    sandbox_store_kind_e           kind;
+    sandbox_store_place_t          place;
+    sandbox_store_quota_t          quota;
+    sandbox_store_condition_t      condition;    /* the caller's, or empty */
+
+    /* asked */
+    void                         (*work)(ngx_http_sandbox_store_op_t *op);
+    ngx_str_t                      name;         /* lives as long as r */
+    const char                    *id;           /* instead of a name */
+    ngx_uint_t                     mode;         /* sandbox_store_mode_e */
+    size_t                         limit;
+    u_char                        *bytes;
+    size_t                         size;
+    uint64_t                       most;
+
+    /* answered */
+    sandbox_store_fault_t          fault;        /* .status */
+    sandbox_store_entry_t          entry;
+    sandbox_store_list_t           list;
+    ngx_fd_t                       fd;           /* closed with the pool */
+    unsigned                       created;
+
+    sandbox_store_writer_t         writer;
+    ngx_thread_task_t             *task;
+    ngx_event_handler_pt           event;
+    ngx_http_event_handler_pt      write;        /* the request's own */
+    unsigned                       busy:1;
+};
+
+
+/* ngx_http_sandbox_conf_store.c */
+
+/* Called by each worker: sweeps now, and every hour. */
+ngx_int_t ngx_http_sandbox_store_init_process(ngx_cycle_t *cycle);
+
+/* Empties the trash of a store, soon, in a thread. */
+void ngx_http_sandbox_store_sweep_soon(ngx_http_sandbox_store_t *store);
+
+
+/* ngx_http_sandbox_store.c */
+
+/*
+ * NGX_OK, or a problem is set: there is no "sandbox_store" here.
+ */
+ngx_int_t ngx_http_sandbox_store_here(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* For ctx->conversation, after the identity; NULL: no memory, logged. */
+ngx_http_sandbox_store_op_t *ngx_http_sandbox_store_op(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, sandbox_store_kind_e kind,
+    ngx_http_sandbox_store_pt handler);
+
+/*
+ * Each of these starts; the handler finds op->fault.status and what follows.
+ * NGX_ERROR: it did not start, a problem is set, no handler is called.
+ */
+
+/* op->entry; with `open` also op->fd, bytes from SANDBOX_STORE_BLOCK on */
+ngx_int_t ngx_http_sandbox_store_lookup(ngx_http_sandbox_store_op_t *op,
+    ngx_str_t *name, ngx_uint_t open);
+
+/* op->list, after the name `after` (empty: from the start) */
+ngx_int_t ngx_http_sandbox_store_list(ngx_http_sandbox_store_op_t *op,
+    ngx_str_t *after, size_t limit);
+
+/* by op->condition */
+ngx_int_t ngx_http_sandbox_store_remove(ngx_http_sandbox_store_op_t *op,
+    ngx_str_t *name);
+
+/* the whole conversation, of all kinds */
+ngx_int_t ngx_http_sandbox_store_drop(ngx_http_sandbox_store_op_t *op);
+
+/* an attachment was refused, since it has more than `most` bytes */
+ngx_int_t ngx_http_sandbox_store_notice(ngx_http_sandbox_store_op_t *op,
+    ngx_str_t *name, uint64_t most);
+
+/* op->list: names, and the limit as their size; they are forgotten */
+ngx_int_t ngx_http_sandbox_store_take_notices(
+    ngx_http_sandbox_store_op_t *op);
+
+/*
+ * Writing: op->writer.max is "sandbox_file_size" unless it was set to another
+ * limit.  The bytes must stay until the handler is called; TOO_LARGE as soon
+ * as they are too many.  An op that ends without commit leaves nothing.
+ */
+ngx_int_t ngx_http_sandbox_store_write(ngx_http_sandbox_store_op_t *op,
+    u_char *p, size_t n);
+
+/*
+ * The last bytes (n may be 0), then the rename: op->entry, op->created.  Set
+ * op->entry.command before, if a command made the file.
+ */
+ngx_int_t ngx_http_sandbox_store_commit(ngx_http_sandbox_store_op_t *op,
+    ngx_str_t *name, sandbox_store_mode_e mode, u_char *p, size_t n);
+
+/* op->fault as a problem; logs what an operator must know. */
+void ngx_http_sandbox_store_problem(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+
+/* SHA-256 of issuer, tenant and user, of which the first bytes are kept. */
+ngx_int_t ngx_http_sandbox_store_user(ngx_http_sandbox_ctx_t *ctx,
+    u_char digest[SANDBOX_STORE_DIGEST]);
+
+/*
+ * {"name":...}: a file as in a list, and the most room for it.
+ */
+u_char *ngx_http_sandbox_store_render(u_char *p,
+    const sandbox_store_entry_t *entry);
+
+#define NGX_HTTP_SANDBOX_STORE_ENTRY                                         \
+    (512 + 6 * SANDBOX_STORE_MAX_NAME + 2 * SANDBOX_STORE_MAX_NAME)
+
+/* The file of op as the answer: headers, ranges, conditions. */
+ngx_int_t ngx_http_sandbox_store_serve(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+
+
+#endif /* _NGX_HTTP_SANDBOX_STORE_H_INCLUDED_ */
