@@ -212,6 +212,49 @@ def limits():
     same(len(a.stdout) + a.gaps[0][1], a.result["STDOUT_BYTES"])
 
 
+@test("agent/tcp-live")
+def live():
+    """Events, STDIN, CANCEL and background commands over TCP."""
+    c = state["client"]
+
+    def ask(operation, *pairs, **options):
+        return c.call(operation, wire.fields(*pairs), **options)
+
+    head = (("DIGEST", bytes(32)), ("STREAM", 1), ("STDIN_OPEN", 1),
+            ("DETACH", 1), ("WALL_MS", 20000))
+    with c.send(wire.COMMAND, wire.fields(("COMMAND", "cat; sleep 50"),
+                                          ("COMMAND_ID", "it"), *head)) as s:
+        out = wire.Answer(True)
+        c.answer(s, out, lambda a: a.started)
+        same(run("echo beside").stdout, b"beside\n")
+        same(ask(wire.STDIN, ("COMMAND_ID", "it"), body=b"abc",
+                 ).result["BYTES"], 3)
+        c.answer(s, out, lambda a: a.stdout == b"abc")
+        data = os.urandom(1 << 20)
+        same(ask(wire.STDIN, ("COMMAND_ID", "it"), ("STDIN_EOF", 1),
+                 chunks=[data[n:n + 9999] for n in range(0, 1 << 20, 9999)]
+                 ).result["BYTES"], 1 << 20)
+        c.answer(s, out, lambda a: len(a.stdout) == 3 + (1 << 20))
+        same(out.stdout[3:] == data, True, "the same bytes")
+        same(ask(wire.CANCEL, ("COMMAND_ID", "it")).outcome, "cancelled")
+        same(c.answer(s, out).outcome, "cancelled")
+    same(run("pgrep -a sleep; true").stdout, b"")
+    with c.send(wire.COMMAND, wire.fields(("COMMAND", "sleep 51"),
+                                          ("COMMAND_ID", "frame"),
+                                          *head)) as s:
+        s.sendall(wire.frame(wire.CANCEL_FRAME))
+        same(c.answer(s, wire.Answer(True)).outcome, "cancelled")
+
+
+@test("agent/tcp-late-writer")
+def late_writer():
+    """Who has left the session is not killed by a pipe that was closed."""
+    run("setsid bash -c 'sleep 1; echo late; echo more; echo on > late' & "
+        "echo now")
+    wait_for(lambda: run("cat late 2>/dev/null; true").stdout == b"on\n", 20,
+             "the late writer")
+
+
 @test("agent/tcp-sweep-stays-inside")
 def sweep():
     """A command kills all it can, the agent sweeps: the host is not hit."""
