@@ -2,8 +2,8 @@
  * The history and its file: what is written, when, and what is read back.
  *
  * At its begin a command costs one short write.  Its receipt is written when
- * its answer is on the way, its output a moment later: of many short commands
- * only the last are worth it.  What can't be written stays in memory as long
+ * its answer is on the way, its output when nothing runs, or a moment later:
+ * of many short commands only the last are worth it.  What can't be written stays in memory as long
  * as there is room, and is tried again when the log is written anew.
  */
 
@@ -250,6 +250,14 @@ agent_history_work(agent_timer_t *timer)
 {
     agent_history_save();
     agent_history_relieve();
+
+    if (agent.running == NULL && agent.queued == 0
+        && agent_history.memory <= AGENT_HISTORY_SHORT)
+    {
+        agent_history_work_output(&agent_history_timer_output);
+        return;
+    }
+
     agent_history_disk_later();
 }
 

@@ -13,7 +13,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                  # noqa: E402
-from gateway import alive, wait_for                          # noqa: E402
+from gateway import Gateway, alive, wait_for                 # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
@@ -520,6 +520,77 @@ def damaged():
         kill_agent(r, "n")
         same(ids(history(r, "n")), ["d2", "d1", "d0", "on"], "what is whole")
         same(run(r, "n", "echo 1", "d1").stdout, b"1\n")
+
+
+@test("history/http", 180)
+def over_http():
+    """The same as a client of the gateway sees it."""
+    with Gateway(pool=1) as g:
+        base = "v1/conversations/h/commands"
+
+        def get(path="", **headers):
+            return g.request("GET", base + path, headers=headers)
+
+        def stream(id):
+            return get("/" + id, Accept="text/event-stream")
+
+        same((get().status, get().json["code"]), (404, "no_sandbox"))
+        for i in range(45):
+            g.run("h", "echo %d" % i, commandId="c%d" % i)
+
+        def pages():
+            out, cursor = [], ""
+            while cursor is not None:
+                page = get("?limit=20" + cursor).json
+                out.append(len(page["commands"]))
+                names.extend(c["commandId"] for c in page["commands"])
+                cursor = page["next"] and "&cursor=%s" % page["next"]
+            return out
+
+        def look():
+            names.clear()
+            same(pages(), [20, 20, 5], "pages")
+            same(names, ["c%d" % i for i in range(44, -1, -1)])
+            same(get("/c44").json["stdout"], "44\n", "the last")
+            old = get("/c12").json
+            same((old["stdout"], old["outputExpired"], old["exitCode"]),
+                 (None, True, 0), "the 33rd last")
+            text = stream("c13").body.decode()
+            check("event: started" in text and "13\\n" in text
+                  and "event: result" in text, "events of the 32nd", text)
+            r = stream("c12")
+            same((r.status, r.json["code"]), (410, "expired"), "no events")
+            r = get("/never")
+            same((r.status, r.json["code"]), (404, "command_not_found"))
+
+        names = []
+        look()
+
+        # the agent dies, with a command
+        lost = []
+        t = threading.Thread(target=lambda: lost.append(
+            g.command("h", "sleep 60", commandId="dies")))
+        pid = g.agent("h")                  # by a command of its own
+        t.start()
+        wait_for(lambda: get("/dies").status == 200
+                 and get("/dies").json["state"] == "running", 10, "its start")
+        os.kill(pid, signal.SIGKILL)
+        t.join()
+        result = get("/dies").json
+        same((result["outcome"], result["exitCode"]), ("runner_lost", 137))
+        text = stream("dies").body.decode()
+        check("event: result" in text and "runner_lost" in text,
+              "its stream is its end", text)
+        same(get("?limit=1").json["commands"][0]["outcome"], "runner_lost")
+
+        # a reset keeps what the conversation knows
+        same(g.request("POST", "v1/conversations/h/reset", {}).status, 200)
+        names.clear()
+        same(sum(pages()), 47, "after a reset")
+        same(get("/c44").json["stdout"], "44\n", "with output")
+        g.delete("h")
+        same(get().status, 404, "DELETE ends it")
+        g.expected.append("runner_lost")
 
 
 if __name__ == "__main__":
