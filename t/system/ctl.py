@@ -4,6 +4,7 @@ worker that dies meanwhile."""
 
 import hashlib
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -122,6 +123,54 @@ def ctrl_c():
         same(processes("live"), [])
     r = g.request("GET", "v1/conversations/live/commands?limit=9").json
     check(any(c["outcome"] == "cancelled" for c in r["commands"]), r)
+
+
+def in_terminal(*arguments):
+    """As typed: a session with a terminal of its own."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ["SANDBOX_URL"] = "http://127.0.0.1:%d/sandbox" % g.port
+        os.environ["SANDBOX_TOKEN"] = token()
+        os.execv(CTL, [CTL] + list(arguments))
+    return pid, fd
+
+
+def read_to(fd, text):
+    got = b""
+    while text not in got:
+        got += os.read(fd, 4096)
+    return got
+
+
+def terminal_status(pid, fd):
+    try:
+        while os.read(fd, 4096):
+            pass
+    except OSError:
+        pass                             # that is how its end looks
+    os.close(fd)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@test("ctl/terminal", seconds=60)
+def terminal():
+    # its input is left alone, but for -i
+    pid, fd = in_terminal("run", "live", "cat; echo end; exit 7")
+    read_to(fd, b"end\r\n")
+    same(terminal_status(pid, fd), 7)
+
+    pid, fd = in_terminal("run", "-i", "live", "sed -u s/^/got-/; exit 8")
+    os.write(fd, b"typed\n")
+    read_to(fd, b"got-typed\r\n")
+    os.write(fd, b"\x04")
+    same(terminal_status(pid, fd), 8)
+
+    pid, fd = in_terminal("run", "-i", "live", "setsid sleep 9999 & echo go; "
+                          "cat")
+    read_to(fd, b"go\r\n")
+    os.write(fd, b"\x03")
+    same(terminal_status(pid, fd), 130)
+    same(processes("live"), [])
 
 
 def counted(conversation, disturb):
