@@ -261,7 +261,7 @@ qr/\A\{"type":"started".*\n.*\n\{"type":"result".*\}\n\z/
 "background":true,"commandId":"b1"
 --- json_status: 202
 --- json
-. has acceptedAt,commandId,cwd,endedAt,queuedMs,sandboxCreated,sandboxId,stagingNotices,startedAt,state,timeoutSeconds
+. has acceptedAt,commandId,cwd,endedAt,queuedMs,sandboxCreated,sandboxId,seq,stagingNotices,startedAt,state,timeoutSeconds
 commandId = "b1"
 state = "running"
 cwd = "/home/sandbox"

@@ -675,6 +675,9 @@ void ngx_http_sandbox_fetch_exit(void);
 
 ngx_int_t ngx_http_sandbox_upstream_start(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+/* What a connection that is over without a result means, as a problem. */
+void ngx_http_sandbox_upstream_lost(ngx_http_sandbox_ctx_t *ctx);
+
 ngx_int_t ngx_http_sandbox_upstream_init_peer(ngx_http_request_t *r,
     ngx_http_upstream_srv_conf_t *us);
 

@@ -68,6 +68,9 @@ ngx_http_sandbox_event(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 
         break;
 
+    case SANDBOX_FRAME_ERROR:
+        return ngx_http_sandbox_event_refused(r, ctx);
+
     case SANDBOX_FRAME_RESULT:
         seq = wire->result.number[SANDBOX_TAG_SEQ];
 
@@ -82,6 +85,58 @@ ngx_http_sandbox_event(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 
         return ngx_http_sandbox_event_result(r, ctx, seq, 1);
     }
+
+    return NGX_OK;
+}
+
+
+/*
+ * The header had been sent when the agent said no: the command had to wait
+ * before that, and the client was to see that somebody is there.
+ */
+
+ngx_int_t
+ngx_http_sandbox_event_refused(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    u_char                      *p;
+    ngx_uint_t                   ignored;
+    ngx_http_sandbox_stream_t   *stream;
+    ngx_http_sandbox_problem_t  *problem;
+
+    stream = ctx->stream;
+    problem = &ctx->problem;
+
+    p = ngx_pnalloc(r->pool, 512 + problem->code.len
+                             + ngx_http_sandbox_escape(NULL,
+                                                       problem->detail.data,
+                                                       problem->detail.len,
+                                                       &ignored));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    stream->before.data = p;
+
+    p = ngx_http_sandbox_event_start(p, stream, "refused", stream->seq, 0);
+
+    p = ngx_sprintf(p, "\"status\":%ui,\"code\":\"%V\",\"detail\":\"",
+                    problem->status, &problem->code);
+    p += ngx_http_sandbox_escape(p, problem->detail.data, problem->detail.len,
+                                 &ignored);
+    *p++ = '"';
+    p = ngx_http_sandbox_render_number(p, "retryAfter",
+                                       problem->retry_after != 0,
+                                       problem->retry_after);
+
+    stream->before.len = p - stream->before.data;
+
+    stream->event = 1;
+    stream->last = 1;
+    stream->len = 0;
+    stream->told = 0;
+
+    ngx_http_sandbox_event_end(stream);
 
     return NGX_OK;
 }
@@ -203,6 +258,7 @@ ngx_http_sandbox_event_started(ngx_http_sandbox_ctx_t *ctx)
 
     stream->before.len = p - stream->before.data;
     stream->len = 0;
+    stream->named = 1;
 
     ngx_http_sandbox_event_end(stream);
 }

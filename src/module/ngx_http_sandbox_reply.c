@@ -270,6 +270,10 @@ ngx_http_sandbox_command_headers(ngx_http_request_t *r,
     id = &ctx->wire.result.command_id;
 
     if (id->len == 0) {
+        id = &ctx->command_id;
+    }
+
+    if (id->len == 0) {
         return NGX_OK;
     }
 

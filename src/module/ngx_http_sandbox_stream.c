@@ -122,6 +122,7 @@ ngx_http_sandbox_stream_start(ngx_http_request_t *r,
 
     stream->in = u->buffer;
     stream->seq = ctx->wire.seq;
+    stream->named = (ctx->wire.result.command_id.len || ctx->command_id.len);
 
     u->buffer.start = u->buffer.end;
     u->buffer.pos = u->buffer.end;
@@ -295,7 +296,12 @@ ngx_http_sandbox_stream_fill(ngx_http_request_t *r,
             return NGX_DONE;
         }
 
-        if (ngx_exiting || ngx_terminate) {
+        /*
+         * A command that is on its way, or whose id the client does not know,
+         * could not be found again.
+         */
+
+        if (ngx_exiting && ctx->wire.head_seen && stream->named) {
             ngx_http_sandbox_event_leave(ctx);
             continue;
         }
@@ -338,7 +344,15 @@ ngx_http_sandbox_stream_fill(ngx_http_request_t *r,
 
         /* the connection is broken, or the protocol is */
 
-        if (ngx_http_sandbox_event_lost(r, ctx) != NGX_OK) {
+        if (ctx->wire.head_seen) {
+            rc = ngx_http_sandbox_event_lost(r, ctx);
+
+        } else {
+            ngx_http_sandbox_upstream_lost(ctx);
+            rc = ngx_http_sandbox_event_refused(r, ctx);
+        }
+
+        if (rc != NGX_OK) {
             return NGX_ERROR;
         }
     }

@@ -49,6 +49,7 @@ struct ngx_http_sandbox_stream_s {
     unsigned                       event:1;      /* one is being written */
     unsigned                       base64:1;     /* its piece is no text */
     unsigned                       last:1;       /* nothing comes after it */
+    unsigned                       named:1;      /* the client has the id */
     unsigned                       leaving:1;    /* the worker is */
 };
 
@@ -61,6 +62,10 @@ struct ngx_http_sandbox_stream_s {
  */
 ngx_int_t ngx_http_sandbox_event(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t quiet);
+
+/* The last event: ctx->problem; nothing was started. */
+ngx_int_t ngx_http_sandbox_event_refused(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 
 /* The last event: a result that the agent could not send. */
 ngx_int_t ngx_http_sandbox_event_lost(ngx_http_request_t *r,

@@ -186,9 +186,7 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
 
     known = ctx->wire.head_seen;
 
-    do {
-        rc = ngx_http_sandbox_frames(r, ctx, b);
-    } while (rc == NGX_OK && !ctx->wire.head_seen && !ctx->wire.done);
+    rc = ngx_http_sandbox_frames(r, ctx, b);
 
     if (rc == NGX_ERROR) {
         return NGX_ERROR;
@@ -204,7 +202,10 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
 
     if (rc == NGX_OK && ctx->stream && !ctx->problem.status) {
 
-        /* accepted; what else has come are events, they stay in the buffer */
+        /*
+         * Accepted, or made to wait: proxies want to see something meanwhile.
+         * What else has come are events, they stay in the buffer.
+         */
 
         ctx->answer = NULL;
         ctx->answer_size = -1;
@@ -455,6 +456,17 @@ ngx_http_sandbox_failed(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
         ctx->answer = NULL;
     }
+
+    ngx_http_sandbox_upstream_lost(ctx);
+}
+
+
+void
+ngx_http_sandbox_upstream_lost(ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_sandbox_wire_t  *wire;
+
+    wire = &ctx->wire;
 
     if (wire->bad) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_GATEWAY, "bad_upstream",

@@ -89,6 +89,7 @@ class Stream:
         self.g = g
         self.timeout = timeout * SLOW
         self.events = []
+        self.ready = []             # read, and not taken yet
         self.result = None
         self.times = []
         self.open = True
@@ -179,7 +180,8 @@ class Stream:
     def take(self, event):
         if self.result is not None:
             raise AssertionError("%r after the result" % event)
-        made_up = event.get("outcome") == "runner_lost"
+        made_up = event.get("outcome") == "runner_lost" \
+            or event["type"] == "refused"
         if event["seq"] <= self.seq and not made_up:
             raise AssertionError("seq %d after %d" % (event["seq"], self.seq))
         self.seq = event["seq"]
@@ -190,8 +192,10 @@ class Stream:
         return event
 
     def __iter__(self):
-        """Events until the stream ends; what has come is in self.events."""
+        """Events until the stream ends; what was taken is in self.events."""
         while self.open:
+            while self.ready:
+                yield self.take(self.ready.pop(0))
             data = self.piece()
             if not data:
                 self.open = False
@@ -201,13 +205,12 @@ class Stream:
                 return
             if self.inflate:
                 data = self.inflate.decompress(data)
-            for event in self.parser.feed(data):
-                yield self.take(event)
+            self.ready += self.parser.feed(data)
 
     def until(self, kind, count=1):
         """Reads until so many events of that type came; the last of them."""
-        have = sum(e["type"] == kind for e in self.events)
         found = [e for e in self.events if e["type"] == kind]
+        have = len(found)
         if have >= count:
             return found[count - 1]
         for event in self:
@@ -217,6 +220,14 @@ class Stream:
                     return event
         raise AssertionError("the stream ended after %d of %d %s: %r" % (
             have, count, kind, self.events[-3:]))
+
+    def until_text(self, text):
+        """Reads until that is in what stdout said."""
+        while text not in self.text:
+            for _ in self:
+                break
+            else:
+                raise AssertionError("no %r in %r" % (text, self.text))
 
     def finish(self):
         """Reads to the end; the result."""
