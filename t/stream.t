@@ -636,3 +636,40 @@ Accept: application/x-ndjson
 --- command: mock: fill=stdout,%01,200000 fill=stderr,%E2%82%AC,21000 fill=stdout,%FF,100000
 --- response_body_like eval
 qr/"data":"(?:(?:\\u0001){32768}){2}"\}\n.*(?:\xe2\x82\xac){21000}.*"dataBase64":"(?:\/{29127}){3}w=="\}\n.*"stdoutBytes":300000,"stderrBytes":63000/s
+
+
+
+=== TEST 47: one that has to wait: signs of life, then a refusal at its turn
+--- headers
+Accept: text/event-stream
+--- command: mock: ping sleep=0.1 ping sleep=0.1 detail=%22No%22 error=cwd_missing,7
+--- error_code: 200
+--- response_body_like eval
+qr/\A(?:: ping\n\n)+event: refused\ndata: \{"type":"refused","seq":0,"status":422,"code":"cwd_missing","detail":"\\"No\\"","retryAfter":7\}\n\n\z/
+--- response_headers
+! Content-Location
+
+
+
+=== TEST 48: the same, its runner goes away before anything was started
+--- headers
+Accept: application/x-ndjson
+--- command: mock: ping sleep=0.1 close
+--- fields
+"commandId":"k"
+--- error_code: 200
+--- response_body_like eval
+qr/\A\n*\{"type":"refused","seq":0,"status":503,"code":"runner_lost","detail":"[^"]*nothing was started\.","retryAfter":5\}\n\z/
+--- response_headers
+Content-Location: /sandbox/v1/conversations/c48/commands/k
+--- error_log
+sandbox agent closed the connection before the result
+
+
+
+=== TEST 49: and one that gets its turn
+--- headers
+Accept: application/x-ndjson
+--- command: mock: ping sleep=0.1 head stdout=x
+--- response_body_like eval
+qr/\A\n*\{"type":"started","seq":1,.*\n\{"type":"stdout","seq":2,"data":"x"\}\n\{"type":"result","seq":3,/
