@@ -316,11 +316,13 @@ def no_events():
 def gap():
     scripts["g"] = Script(lambda h, n: (h.events(
         started(), {"type": "gap", "seq": 7, "stream": "stdout",
-                    "bytes": 1234}, out(8, "end\n"), result(9)),
-        h.end_well()))
+                    "bytes": 1000}, out(8, "more\n"),
+        {"type": "gap", "seq": 20, "stream": "stdout", "bytes": 234},
+        out(21, "end\n"), result(22)), h.end_well()))
     a, b, rc = ctl("run", "g", "x")
-    same((a, rc), (b"end\n", 0))
-    check(b"1234" in b, "what was left out?", b)
+    same((a, rc), (b"more\nend\n", 0))
+    check(b"1234 bytes of stdout" in b and b.count(b"\n") == 2,
+          "what was left out?", b)
 
 
 @test("ctl/stdin")
