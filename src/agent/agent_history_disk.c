@@ -2,9 +2,10 @@
  * The history and its file: what is written, when, and what is read back.
  *
  * At its begin a command costs one short write.  Its receipt is written when
- * its answer is on the way, its output when nothing runs, or a moment later:
- * of many short commands only the last are worth it.  What can't be written stays in memory as long
- * as there is room, and is tried again when the log is written anew.
+ * its answer is on the way, its output too if it is short and nothing runs,
+ * else a moment later: of many commands only the last are worth it.  What
+ * can't be written stays in memory as long as there is room, and is tried
+ * again when the log is written anew.
  */
 
 #include "agent.h"
