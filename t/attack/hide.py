@@ -12,6 +12,7 @@ import base64
 import collections
 import glob
 import io
+import json
 import os
 import sys
 import tarfile
@@ -286,6 +287,35 @@ def left_alone():
     for name in FILES:
         if words(name)[0] in CROWDS + STOPPERS:
             left_behind([name], 1)
+
+
+@test("hide/hang-up", seconds=60)
+def hang_up():
+    """A client that wants it so goes away, and with it the tree."""
+    for name in FILES:
+        trick, start = words(name)
+        if trick not in ("chain", "leader_gone", "vfork", "respawner",
+                         "traced", "pipe_holder", "traps"):
+            continue
+        ready = "/proc/%d/root%s" % (agent, ready_path(trick))
+        if os.path.exists(ready):
+            os.unlink(ready)
+        client = g.connect()
+        body = json.dumps({
+            "command": start + HOLD, "onDisconnect": "cancel",
+            "commandId": "up-" + trick,
+            "env": {"HIDE_READY": ready_path(trick), "HIDE_MARK": MARK}})
+        client.request("POST", "/sandbox/v1/conversations/%s/commands" % C,
+                       body, g.headers("", body, None))
+        wait_for(lambda: os.path.exists(ready), 10, trick)
+        check(tasks() > 1, trick, "has hidden nothing")
+        client.close()
+        wait_for(lambda: not tasks(), 10, "the end of " + trick)
+        gone("%s survives a hang-up:" % trick)
+        nothing_inside("%s survives a hang-up" % trick)
+        r = g.request("GET", "v1/conversations/%s/commands/up-%s"
+                      % (C, trick))
+        same((r.status, r.json["outcome"]), (200, "cancelled"), trick)
 
 
 @test("hide/background", seconds=60)
