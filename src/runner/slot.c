@@ -710,14 +710,21 @@ runner_slot_history(const runner_slot_t *slot)
         return -1;
     }
 
-    theirs = pidfd_getfd(slot->pidfd, SANDBOX_FD_HISTORY, 0);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", slot->record.pid,
+             SANDBOX_FD_HISTORY);
+
+    theirs = open(path, O_PATH|O_CLOEXEC);
     if (theirs == -1) {
         return -1;
     }
 
     fd = -1;
 
-    if (fstat(theirs, &st) == 0 && S_ISREG(st.st_mode)) {
+    /* it lives, so that was no other process of that number */
+
+    if (pidfd_send_signal(slot->pidfd, 0, NULL, 0) == 0
+        && fstat(theirs, &st) == 0 && S_ISREG(st.st_mode))
+    {
         snprintf(path, sizeof(path), "/proc/self/fd/%d", theirs);
         fd = open(path, O_RDONLY|O_CLOEXEC|O_NONBLOCK);
     }

@@ -1,7 +1,8 @@
 /*
  * Foreign bytes as the file of a history.  The first byte chooses: raw bytes
  * in its places, or records and output whose checksums are right and whose
- * contents are anything.  An agent starts on them, answers and goes on.
+ * contents are anything.  An agent starts on them, answers and goes on; so
+ * does the agent of a fresh sandbox that takes them over.
  */
 
 /* link: src/agent/agent_store.c src/agent/agent_events.c */
@@ -20,6 +21,7 @@
 #define check(condition)  do { if (!(condition)) { abort(); } } while (0)
 
 
+static void fuzz_life(int fd, int before);
 static void fuzz_raw(int fd, const uint8_t *p, size_t size);
 static void fuzz_records(const uint8_t *p, size_t size);
 static void fuzz_output(const uint8_t *p, size_t size);
@@ -36,7 +38,7 @@ static unsigned  fuzz_answers;
 int
 LLVMFuzzerTestOneInput(const uint8_t *p, size_t size)
 {
-    int       fd;
+    int       fd, own;
     unsigned  i;
 
     if (size < 2) {
@@ -58,20 +60,39 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t size)
         fuzz_records(p + 1, size - 1);
     }
 
-    for (i = 0; i < 2; i++) {
-        check(agent_store_open(&agent_history_file.store, fd) == 0);
-        agent_history_file.store.room = 1 << 20;
-        agent_history_load(-1);
-        fuzz_look();
-        agent_history_flush();
-        agent_history_disk_compact();
-        fuzz_look();
-        fuzz_reset();
+    /* the same agent again, then one of a fresh sandbox, or the other way */
+
+    for (i = 0; i < 3; i++) {
+        if (i != (p[0] / 2) % 3) {
+            fuzz_life(fd, -1);
+            continue;
+        }
+
+        own = memfd_create("fresh", MFD_CLOEXEC);
+        check(own != -1);
+        fuzz_life(own, fd);
+        fd = own;
     }
 
     close(fd);
 
     return 0;
+}
+
+
+/* before is closed */
+
+static void
+fuzz_life(int fd, int before)
+{
+    check(agent_store_open(&agent_history_file.store, fd) == 0);
+    agent_history_file.store.room = 1 << 20;
+    agent_history_load(before);
+    fuzz_look();
+    agent_history_flush();
+    agent_history_disk_compact();
+    fuzz_look();
+    fuzz_reset();
 }
 
 

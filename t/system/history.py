@@ -4,6 +4,7 @@ deaths of agents and runners, idle stops, a full disk, and out of the reach
 of its commands."""
 
 import os
+import random
 import signal
 import struct
 import sys
@@ -240,6 +241,61 @@ def agent_killed():
             same([x["OUTCOME"] for x in history(r, "n")], [LOST, EXIT])
         same(run(r, "n", "echo on", "on").stdout, b"on\n", "it goes on")
         same([x["ORDINAL"] for x in history(r, "n")], [3, 2, 1])
+
+
+@test("history/never-twice", 180)
+def never_twice():
+    """Agents die at any time, clients try again by the same id: no command
+    ever runs a second time, and none that was answered is forgotten."""
+    with Runner("--pool", "1") as r:
+        rnd = random.Random(1)
+        answered, end = {}, []
+
+        def client(n):
+            i = 0
+            while not end:
+                i += 1
+                id = "c%d.%d" % (n, i)
+                text = "echo %s >> log; echo %s" % (id, id)
+                for _ in range(30):
+                    try:
+                        a = run(r, "n", text, id)
+                    except (wire.Lost, OSError):
+                        continue        # the same once more
+                    if a.result:
+                        answered[id] = a.outcome
+                        break
+                    check(a.code in ("sandbox_failed", "expired"), "a refusal",
+                          a)
+                    time.sleep(0.2)
+
+        run(r, "n", "true", "first")
+        threads = [threading.Thread(target=client, args=(n,))
+                   for n in range(3)]
+        for t in threads:
+            t.start()
+        for _ in range(25):
+            time.sleep(rnd.uniform(0.02, 0.25))
+            record = r.record("n")
+            pid = int(record["pid"]) if record else 0
+            if pid > 1 and pid in r.agents():
+                os.kill(pid, signal.SIGKILL)
+        end.append(True)
+        for t in threads:
+            t.join()
+
+        log = run(r, "n", "cat log", "log", output=1 << 20).stdout.decode()
+        ran = log.split()
+        same([x for x in set(ran) if ran.count(x) > 1], [], "twice")
+        outcomes = {x["COMMAND_ID"].decode(): wire.OUTCOMES[x["OUTCOME"]]
+                    for x in history(r, "n")}
+        print("# %d commands, %d of them lost" % (
+            len(answered), list(answered.values()).count("runner_lost")))
+        check(len(answered) > 50, "commands", len(answered))
+        for id, outcome in answered.items():
+            if outcome == "exit":
+                check(id in ran, "an answer without a run", id)
+            check(id in outcomes or len(outcomes) == 1000, "forgotten", id)
 
 
 @test("history/runner-killed")
