@@ -22,7 +22,7 @@ static void agent_end_drain(agent_command_t *command);
 static void agent_end_judge(agent_command_t *command);
 static agent_answer_t *agent_end_answer(agent_command_t *command);
 static void agent_end_deliver(agent_connection_t *waiting,
-    agent_answer_t *answer);
+    agent_answer_t *answer, const char *id);
 
 
 int
@@ -58,7 +58,7 @@ agent_end_cancel(agent_command_t *command, sandbox_outcome_e outcome)
     command->killed = 1;
     waiting = command->waiting;
     command->waiting = NULL;
-    agent_end_deliver(waiting, agent_end_answer(command));
+    agent_end_deliver(waiting, agent_end_answer(command), command->id);
     agent_command_free(command);
 }
 
@@ -122,7 +122,7 @@ agent_end(agent_command_t *command)
         agent_control_state();
     }
 
-    agent_end_deliver(waiting, answer);
+    agent_end_deliver(waiting, answer, command->id);
     agent_stdin_end(command, "command_ended");
 
     if (command->state != AGENT_COMMAND_LEFT) {
@@ -289,10 +289,16 @@ agent_end_answer(agent_command_t *command)
 }
 
 
+/* Who follows the events needs no captured output: the receipt will do. */
+
 static void
-agent_end_deliver(agent_connection_t *waiting, agent_answer_t *answer)
+agent_end_deliver(agent_connection_t *waiting, agent_answer_t *answer,
+    const char *id)
 {
+    agent_answer_t      *receipt;
     agent_connection_t  *c;
+
+    receipt = NULL;
 
     while ((c = waiting) != NULL) {
         waiting = c->peer;
@@ -300,13 +306,24 @@ agent_end_deliver(agent_connection_t *waiting, agent_answer_t *answer)
 
         if (answer == NULL) {
             agent_connection_close(c);
-
-        } else if (c->preamble.operation == SANDBOX_OPERATION_CANCEL) {
-            agent_operation_cancelled(c, answer);
-
-        } else {
-            agent_connection_answer(c, answer);
+            continue;
         }
+
+        if (c->preamble.operation == SANDBOX_OPERATION_CANCEL) {
+            agent_operation_cancelled(c, answer);
+            continue;
+        }
+
+        if (c->stream && receipt == NULL) {
+            receipt = agent_answer_receipt(answer, id, SANDBOX_COMMAND_ENDED);
+        }
+
+        agent_connection_answer(c, c->stream && receipt != NULL ? receipt
+                                                                : answer);
+    }
+
+    if (receipt != NULL) {
+        agent_answer_release(receipt);
     }
 
     if (answer != NULL) {

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 
 #define AGENT_EXIT_REFUSED  2
 #define AGENT_STACK         (8 * 1024 * 1024)    /* bytes, of commands */
+#define AGENT_LARGE         (128 * 1024)         /* bytes: a mapping */
 
 
 static int agent_main_options(int argc, char **argv, const char **address,
@@ -176,6 +178,10 @@ agent_main_process(void)
     {
         return -1;
     }
+
+    /* output comes and goes in large pieces: each gives its memory back */
+
+    mallopt(M_MMAP_THRESHOLD, AGENT_LARGE);
 
     umask(022);
 

@@ -125,8 +125,9 @@ void
 agent_operation_known(agent_connection_t *c, agent_history_t *h,
     const agent_request_t *request)
 {
+    char             id[SANDBOX_WIRE_MAX_COMMAND_ID + 1];
     uint64_t         seq;
-    agent_answer_t  *answer;
+    agent_answer_t  *answer, *receipt;
 
     answer = agent_history_answer(h);
 
@@ -143,6 +144,14 @@ agent_operation_known(agent_connection_t *c, agent_history_t *h,
             agent_answer_release(answer);
             return;
         }
+
+        /* a slow reader of events holds no captured output as well */
+
+        memcpy(id, request->id, request->id_size);
+        id[request->id_size] = '\0';
+        receipt = agent_answer_receipt(answer, id, SANDBOX_COMMAND_ENDED);
+        agent_answer_release(answer);
+        answer = receipt;
     }
 
     agent_operation_send(c, answer);
