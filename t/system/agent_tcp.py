@@ -246,6 +246,25 @@ def live():
         same(c.answer(s, wire.Answer(True)).outcome, "cancelled")
 
 
+@test("agent/tcp-history")
+def history():
+    """Without a file of the runner's it is kept in memory."""
+    c = state["client"]
+    for i in range(40):
+        run("echo %d" % i, command_id="h%d" % i, digest=bytes(32))
+    a = c.call(wire.HISTORY, wire.fields(("LIMIT", 1000)))
+    names, at = [], 0
+    while at < len(a.data):
+        end = at + 4 + int.from_bytes(a.data[at:at + 4], "big")
+        record = wire.unique(wire.read_fields(a.data[at + 4:end]))
+        names.append((record["COMMAND_ID"], record.get("OUTPUT_EXPIRED", 0)))
+        at = end
+    same(names[:40], [(b"h%d" % i, int(i < 8)) for i in range(39, -1, -1)])
+    same(a.result["NEXT"], 0)
+    a = run("echo 39", command_id="h39", digest=bytes(32))
+    same((a.stdout, a.code), (b"39\n", None), "the answer is known")
+
+
 @test("agent/tcp-late-writer")
 def late_writer():
     """Who has left the session is not killed by a pipe that was closed."""
