@@ -13,6 +13,8 @@
 #include <ngx_http.h>
 
 #include "sandbox_jose.h"
+#include "sandbox_store.h"
+#include "sandbox_store_disk.h"
 #include "sandbox_utf8.h"
 #include "sandbox_wire.h"
 
@@ -80,6 +82,7 @@ typedef struct ngx_http_sandbox_stream_s   ngx_http_sandbox_stream_t;
 typedef struct ngx_http_sandbox_history_s  ngx_http_sandbox_history_t;
 typedef struct ngx_http_sandbox_backend_s  ngx_http_sandbox_backend_t;
 typedef struct ngx_http_sandbox_store_s    ngx_http_sandbox_store_t;
+typedef struct ngx_http_sandbox_upload_s   ngx_http_sandbox_upload_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
 
@@ -149,6 +152,7 @@ typedef struct {
     ngx_http_sandbox_zone_t        zone;
     ngx_array_t                    runners;      /* ..._runner_t * */
     ngx_array_t                    key_sets;     /* ..._key_set_t * */
+    ngx_array_t                    stores;       /* ..._store_t * */
     ngx_int_t                      request_id;   /* index of the variable */
     ngx_uint_t                     used;         /* some location serves */
     ngx_uint_t                     env_used;     /* some location has "env" */
@@ -239,6 +243,9 @@ struct ngx_http_sandbox_loc_conf_s {
 
     ngx_str_t                      named_realm;  /* as configured */
     ngx_str_t                      realm;        /* as it follows */
+
+    ngx_http_sandbox_store_t      *store;        /* NULL: none */
+    sandbox_store_quota_t          quota;        /* of it */
 
     ngx_http_sandbox_caps_t        caps;
 
@@ -442,6 +449,7 @@ struct ngx_http_sandbox_ctx_s {
     ngx_http_sandbox_wire_t        wire;
     ngx_http_sandbox_stream_t     *stream;       /* NULL: one answer */
     ngx_http_sandbox_history_t    *history;
+    ngx_http_sandbox_upload_t     *upload;
     off_t                          input;        /* bytes of stdin sent on */
     ngx_chain_t                   *input_free;
     ngx_chain_t                   *input_busy;
@@ -590,6 +598,9 @@ ngx_int_t ngx_http_sandbox_cache_find(ngx_http_sandbox_zone_t *zone,
 void ngx_http_sandbox_cache_add(ngx_http_sandbox_zone_t *zone,
     const u_char *digest, ngx_http_sandbox_principal_t *principal);
 
+/* With the mutex locked: forgets the token used least; 0 if there is none. */
+ngx_uint_t ngx_http_sandbox_cache_evict(ngx_http_sandbox_zone_t *zone);
+
 void ngx_http_sandbox_cache_read(const ngx_http_sandbox_zone_t *zone,
     ngx_http_sandbox_counters_t *counters);
 
@@ -617,6 +628,43 @@ void ngx_http_sandbox_slot_write(const ngx_http_sandbox_runner_t *runner,
 
 char *ngx_http_sandbox_conf_jwks_url(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+
+/* ngx_http_sandbox_conf_store.c: "sandbox_store", and its sweeps */
+
+char *ngx_http_sandbox_conf_store(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* The folders' owners; warns of what an operator must change. */
+void ngx_http_sandbox_store_init_module(ngx_cycle_t *cycle,
+    ngx_http_sandbox_main_conf_t *smcf);
+
+/* Each worker sweeps at its start, and every hour. */
+ngx_int_t ngx_http_sandbox_store_init_process(ngx_cycle_t *cycle);
+
+
+/* ngx_http_sandbox_files.c: attachments and the Files panel */
+
+ngx_int_t ngx_http_sandbox_files_list_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_files_get_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_files_remove_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+
+/* ngx_http_sandbox_upload.c: PUT of both, POST of attachments */
+
+ngx_int_t ngx_http_sandbox_upload_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+
+/* ngx_http_sandbox_link.c: signed links of the Files panel */
+
+ngx_int_t ngx_http_sandbox_link_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_download_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 
 
 /* ngx_http_sandbox_key_set.c: key sets by URL */

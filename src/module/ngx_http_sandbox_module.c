@@ -149,6 +149,13 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
       offsetof(ngx_http_sandbox_loc_conf_t, named_realm),
       NULL },
 
+    { ngx_string("sandbox_store"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1234,
+      ngx_http_sandbox_conf_store,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("sandbox_jwt_secret_file"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE123,
       ngx_http_sandbox_conf_jwt_secret,
@@ -420,6 +427,9 @@ ngx_http_sandbox_create_main_conf(ngx_conf_t *cf)
         != NGX_OK
         || ngx_array_init(&smcf->key_sets, cf->pool, 1,
                           sizeof(ngx_http_sandbox_key_set_t *))
+           != NGX_OK
+        || ngx_array_init(&smcf->stores, cf->pool, 1,
+                          sizeof(ngx_http_sandbox_store_t *))
            != NGX_OK)
     {
         return NULL;
@@ -458,6 +468,7 @@ ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
      */
 
     conf->mode = NGX_CONF_UNSET_UINT;
+    conf->store = NGX_CONF_UNSET_PTR;
     conf->leeway = NGX_CONF_UNSET_MSEC;
     conf->connect_timeout = NGX_CONF_UNSET_MSEC;
     conf->send_timeout = NGX_CONF_UNSET_MSEC;
@@ -501,6 +512,11 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               5000);
     ngx_conf_merge_msec_value(conf->send_timeout, prev->send_timeout, 300000);
     ngx_http_sandbox_policy_merge(conf, prev);
+
+    if (conf->store == NGX_CONF_UNSET_PTR) {
+        conf->quota = prev->quota;
+        ngx_conf_merge_ptr_value(conf->store, prev->store, NULL);
+    }
 
     if (conf->backend == NULL) {
         conf->backend = prev->backend ? prev->backend
@@ -557,6 +573,13 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     conf->main->thread_pool = ngx_thread_pool_add(cf, NULL);
     if (conf->main->thread_pool == NULL) {
         return NGX_CONF_ERROR;
+    }
+
+    /* files of the store are read there, too, whatever "aio" says */
+
+    if (conf->store && clcf->aio == NGX_HTTP_AIO_OFF) {
+        clcf->aio = NGX_HTTP_AIO_THREADS;
+        clcf->thread_pool = conf->main->thread_pool;
     }
 
 #endif
@@ -770,6 +793,10 @@ ngx_http_sandbox_init_module(ngx_cycle_t *cycle)
 
     smcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_sandbox_module);
 
+    if (smcf) {
+        ngx_http_sandbox_store_init_module(cycle, smcf);
+    }
+
     if (smcf == NULL
         || !smcf->environment_read
         || (!smcf->env_used && smcf->environment == -1))
@@ -828,7 +855,9 @@ ngx_http_sandbox_init_process(ngx_cycle_t *cycle)
 
 #endif
 
-    if (ngx_http_sandbox_key_set_init_process(cycle) != NGX_OK) {
+    if (ngx_http_sandbox_key_set_init_process(cycle) != NGX_OK
+        || ngx_http_sandbox_store_init_process(cycle) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 

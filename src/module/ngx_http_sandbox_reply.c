@@ -39,6 +39,8 @@ static const struct {
       "There is nothing at this path." },
     { NGX_HTTP_NOT_ALLOWED, "method_not_allowed",
       "This path does not have that method." },
+    { NGX_HTTP_PRECONDITION_FAILED, "precondition_failed",
+      "If-Match or If-Unmodified-Since does not hold." },
     { NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "body_too_large",
       "The request body is too large." },
     { NGX_HTTP_TOO_MANY_REQUESTS, "too_many_requests",
@@ -122,6 +124,10 @@ ngx_http_sandbox_send_answer(ngx_http_request_t *r,
     }
 
     r->headers_out.status = ctx->answer_status;
+
+    /* conditions are about files, and an answer is none */
+
+    r->disable_not_modified = 1;
 
     if (ngx_http_sandbox_set_headers(r, ctx) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;

@@ -67,6 +67,61 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       ngx_string("command.stdin"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_stdin_handler },
 
+    { ngx_string("dl/+"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("file.link.get"), NGX_HTTP_SANDBOX_PUBLIC,
+      ngx_http_sandbox_download_handler },
+
+    { ngx_string("v1/conversations/*/attachments"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("attachment.list"), NGX_HTTP_SANDBOX_READERS,
+      ngx_http_sandbox_files_list_handler },
+
+    { ngx_string("v1/conversations/*/attachments"),
+      NGX_HTTP_POST,
+      ngx_string("attachment.add"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_upload_handler },
+
+    { ngx_string("v1/conversations/*/attachments/+"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("attachment.get"), NGX_HTTP_SANDBOX_READERS,
+      ngx_http_sandbox_files_get_handler },
+
+    { ngx_string("v1/conversations/*/attachments/+"),
+      NGX_HTTP_PUT,
+      ngx_string("attachment.put"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_upload_handler },
+
+    { ngx_string("v1/conversations/*/attachments/+"),
+      NGX_HTTP_DELETE,
+      ngx_string("attachment.delete"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_files_remove_handler },
+
+    { ngx_string("v1/conversations/*/files"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("file.list"), NGX_HTTP_SANDBOX_READERS,
+      ngx_http_sandbox_files_list_handler },
+
+    { ngx_string("v1/conversations/*/files/+"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("file.get"), NGX_HTTP_SANDBOX_READERS,
+      ngx_http_sandbox_files_get_handler },
+
+    { ngx_string("v1/conversations/*/files/+"),
+      NGX_HTTP_PUT,
+      ngx_string("file.put"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_upload_handler },
+
+    { ngx_string("v1/conversations/*/files/+"),
+      NGX_HTTP_DELETE,
+      ngx_string("file.delete"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_files_remove_handler },
+
+    { ngx_string("v1/conversations/*/files/+/link"),
+      NGX_HTTP_POST,
+      ngx_string("file.link"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_link_handler },
+
     { ngx_null_string, 0, ngx_null_string, 0, NULL }
 };
 
@@ -167,6 +222,7 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     }
 
     if (parts[1].data
+        && ngx_strchr(found->pattern.data, '+') == NULL
         && !sandbox_command_id_valid(parts[1].data, parts[1].len))
     {
         refusal->status = NGX_HTTP_NOT_FOUND;
@@ -337,7 +393,10 @@ ngx_http_sandbox_route_path(ngx_http_request_t *r, ngx_str_t *path)
 }
 
 
-/* what stands at the place of the first "*" and the second; none is empty */
+/*
+ * What stands at the place of the first "*" and the second, which is a "+"
+ * where any bytes may be a name; none is empty.
+ */
 
 static ngx_uint_t
 ngx_http_sandbox_route_match(const ngx_str_t *pattern, const ngx_str_t *path,
@@ -357,7 +416,12 @@ ngx_http_sandbox_route_match(const ngx_str_t *pattern, const ngx_str_t *path,
 
     while (p < last) {
 
-        if (*p == '*') {
+        if (*p == '*' || *p == '+') {
+
+            if (*p == '+') {
+                part = &parts[1];
+            }
+
             part->data = s;
 
             while (s < end && *s != '/') {

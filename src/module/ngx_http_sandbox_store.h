@@ -9,9 +9,6 @@
 
 #include "ngx_http_sandbox.h"
 
-#include "sandbox_store.h"
-#include "sandbox_store_disk.h"
-
 
 typedef struct ngx_http_sandbox_store_op_s  ngx_http_sandbox_store_op_t;
 
@@ -63,10 +60,9 @@ struct ngx_http_sandbox_store_op_s {
 
 /* ngx_http_sandbox_conf_store.c */
 
-/* Called by each worker: sweeps now, and every hour. */
-ngx_int_t ngx_http_sandbox_store_init_process(ngx_cycle_t *cycle);
+ngx_str_t *ngx_http_sandbox_store_name(ngx_http_sandbox_store_t *store);
 
-/* Empties the trash of a store, soon, in a thread. */
+/* Empties its trash soon, in a thread. */
 void ngx_http_sandbox_store_sweep_soon(ngx_http_sandbox_store_t *store);
 
 
@@ -134,18 +130,40 @@ void ngx_http_sandbox_store_problem(ngx_http_request_t *r,
 ngx_int_t ngx_http_sandbox_store_user(ngx_http_sandbox_ctx_t *ctx,
     u_char digest[SANDBOX_STORE_DIGEST]);
 
-/*
- * {"name":...}: a file as in a list, and the most room for it.
- */
-u_char *ngx_http_sandbox_store_render(u_char *p,
+
+/* ngx_http_sandbox_files.c */
+
+/* By the route: SANDBOX_STORE_ATTACHMENTS or SANDBOX_STORE_FILES. */
+sandbox_store_kind_e ngx_http_sandbox_files_kind(ngx_http_sandbox_ctx_t *ctx);
+
+/* If-Match and If-None-Match of the request. */
+void ngx_http_sandbox_files_condition(ngx_http_request_t *r,
+    sandbox_store_condition_t *condition);
+
+/* 201 or 200 with op->entry; the value is for ngx_http_finalize_request(). */
+ngx_int_t ngx_http_sandbox_files_answer(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+
+/* {"name":...}: a file as in a list, and the most room for it */
+
+#define NGX_HTTP_SANDBOX_FILES_ENTRY                                         \
+    (512 + 8 * SANDBOX_STORE_MAX_NAME)
+
+u_char *ngx_http_sandbox_files_entry(u_char *p,
     const sandbox_store_entry_t *entry);
 
-#define NGX_HTTP_SANDBOX_STORE_ENTRY                                         \
-    (512 + 6 * SANDBOX_STORE_MAX_NAME + 2 * SANDBOX_STORE_MAX_NAME)
 
-/* The file of op as the answer: headers, ranges, conditions. */
-ngx_int_t ngx_http_sandbox_store_serve(ngx_http_request_t *r,
+/* ngx_http_sandbox_serve.c */
+
+/*
+ * The file of op as the answer: its headers, ranges, conditions.  The value is
+ * for ngx_http_finalize_request().
+ */
+ngx_int_t ngx_http_sandbox_serve(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+
+ngx_table_elt_t *ngx_http_sandbox_serve_header(ngx_http_request_t *r,
+    const char *key, ngx_str_t *value);
 
 
 #endif /* _NGX_HTTP_SANDBOX_STORE_H_INCLUDED_ */
