@@ -513,6 +513,13 @@ ngx_http_sandbox_store_stop(void)
 
 #else
 
+void
+ngx_http_sandbox_store_sweep_soon(ngx_http_sandbox_store_t *store)
+{
+    /* there is none */
+}
+
+
 ngx_int_t
 ngx_http_sandbox_store_init_process(ngx_cycle_t *cycle)
 {

@@ -3,12 +3,14 @@
  * is one operation on the wire without head or body, and a few fields back.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_store.h"
 
 
 static ngx_int_t ngx_http_sandbox_conversation(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t operation,
     ngx_int_t (*render)(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx));
+static void ngx_http_sandbox_delete_dropped(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 static ngx_int_t ngx_http_sandbox_render_status(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_render_delete(ngx_http_request_t *r,
@@ -28,12 +30,69 @@ ngx_http_sandbox_status_handler(ngx_http_request_t *r,
 }
 
 
+/* its files first: whoever dies in between, they do not come back */
+
 ngx_int_t
 ngx_http_sandbox_delete_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    return ngx_http_sandbox_conversation(r, ctx, SANDBOX_OPERATION_DELETE,
-                                         ngx_http_sandbox_render_delete);
+    ngx_int_t                     rc;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+    ngx_http_sandbox_store_op_t  *op;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (slcf->store == NULL) {
+        return ngx_http_sandbox_conversation(r, ctx, SANDBOX_OPERATION_DELETE,
+                                             ngx_http_sandbox_render_delete);
+    }
+
+    rc = ngx_http_discard_request_body(r);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    op = ngx_http_sandbox_store_op(r, ctx, SANDBOX_STORE_FILES,
+                                   ngx_http_sandbox_delete_dropped);
+    if (op == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_sandbox_store_drop(op) != NGX_OK) {
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    r->main->count++;
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_sandbox_delete_dropped(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op)
+{
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (op->fault.status != SANDBOX_STORE_OK) {
+        ngx_http_sandbox_store_problem(r, ctx, op);
+        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        return;
+    }
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    ngx_http_sandbox_store_sweep_soon(slcf->store);
+
+    ctx->wire.operation = SANDBOX_OPERATION_DELETE;
+    ctx->wire.render = ngx_http_sandbox_render_delete;
+
+    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
+        || slcf->backend->start(r, ctx) != NGX_OK)
+    {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    }
 }
 
 

@@ -9,14 +9,17 @@
 
 static ngx_int_t ngx_http_sandbox_store_post(ngx_http_sandbox_store_op_t *op,
     void (*work)(ngx_http_sandbox_store_op_t *op));
+static void ngx_http_sandbox_store_cleanup(void *data);
+
+#if (NGX_THREADS)
 static void ngx_http_sandbox_store_thread(void *data, ngx_log_t *log);
 static void ngx_http_sandbox_store_done(ngx_event_t *ev);
 static void ngx_http_sandbox_store_wait(ngx_http_request_t *r);
-static void ngx_http_sandbox_store_cleanup(void *data);
 static void ngx_http_sandbox_store_abort(sandbox_store_writer_t *writer,
     ngx_thread_pool_t *tp);
 static void ngx_http_sandbox_store_abort_thread(void *data, ngx_log_t *log);
 static void ngx_http_sandbox_store_aborted(ngx_event_t *ev);
+#endif
 
 static void ngx_http_sandbox_store_work_lookup(
     ngx_http_sandbox_store_op_t *op);
@@ -37,10 +40,13 @@ static void ngx_http_sandbox_store_log(ngx_http_request_t *r,
     ngx_http_sandbox_store_op_t *op);
 
 
+#if (NGX_THREADS)
+
 typedef struct {
-    ngx_pool_t                    *pool;
     sandbox_store_writer_t         writer;
 } ngx_http_sandbox_store_left_t;
+
+#endif
 
 
 ngx_int_t
@@ -145,6 +151,8 @@ ngx_http_sandbox_store_user(ngx_http_sandbox_ctx_t *ctx,
 }
 
 
+#if (NGX_THREADS)
+
 static ngx_int_t
 ngx_http_sandbox_store_post(ngx_http_sandbox_store_op_t *op,
     void (*work)(ngx_http_sandbox_store_op_t *op))
@@ -247,29 +255,6 @@ ngx_http_sandbox_store_done(ngx_event_t *ev)
 }
 
 
-static void
-ngx_http_sandbox_store_cleanup(void *data)
-{
-    ngx_http_sandbox_store_op_t *op = data;
-
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    sandbox_store_list_free(&op->list);
-
-    if (op->fd != NGX_INVALID_FILE && ngx_close_file(op->fd) == NGX_FILE_ERROR)
-    {
-        ngx_log_error(NGX_LOG_ALERT, op->request->connection->log, ngx_errno,
-                      ngx_close_file_n " of a sandbox's file failed");
-    }
-
-    if (op->writer.fd != -1 || op->writer.path[0] || op->writer.md) {
-        slcf = ngx_http_get_module_loc_conf(op->request,
-                                            ngx_http_sandbox_module);
-        ngx_http_sandbox_store_abort(&op->writer, slcf->main->thread_pool);
-    }
-}
-
-
 /* removing a large file takes a disk its time: that has its own memory */
 
 static void
@@ -287,7 +272,6 @@ ngx_http_sandbox_store_abort(sandbox_store_writer_t *writer,
 
     if (task) {
         left = task->ctx;
-        left->pool = pool;
         left->writer = *writer;
 
         task->handler = ngx_http_sandbox_store_abort_thread;
@@ -323,6 +307,48 @@ ngx_http_sandbox_store_aborted(ngx_event_t *ev)
     ngx_pool_t *pool = ev->data;
 
     ngx_destroy_pool(pool);
+}
+
+#else
+
+/* the configuration is refused, so there is no store */
+
+static ngx_int_t
+ngx_http_sandbox_store_post(ngx_http_sandbox_store_op_t *op,
+    void (*work)(ngx_http_sandbox_store_op_t *op))
+{
+    return NGX_ERROR;
+}
+
+#endif
+
+
+static void
+ngx_http_sandbox_store_cleanup(void *data)
+{
+    ngx_http_sandbox_store_op_t *op = data;
+
+#if (NGX_THREADS)
+    ngx_http_sandbox_loc_conf_t  *slcf;
+#endif
+
+    sandbox_store_list_free(&op->list);
+
+    if (op->fd != NGX_INVALID_FILE && ngx_close_file(op->fd) == NGX_FILE_ERROR)
+    {
+        ngx_log_error(NGX_LOG_ALERT, op->request->connection->log, ngx_errno,
+                      ngx_close_file_n " of a sandbox's file failed");
+    }
+
+#if (NGX_THREADS)
+
+    if (op->writer.fd != -1 || op->writer.path[0] || op->writer.md) {
+        slcf = ngx_http_get_module_loc_conf(op->request,
+                                            ngx_http_sandbox_module);
+        ngx_http_sandbox_store_abort(&op->writer, slcf->main->thread_pool);
+    }
+
+#endif
 }
 
 
