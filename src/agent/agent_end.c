@@ -21,8 +21,8 @@ static int agent_end_heard(const agent_command_t *command);
 static void agent_end_drain(agent_command_t *command);
 static void agent_end_judge(agent_command_t *command);
 static agent_answer_t *agent_end_answer(agent_command_t *command);
-static void agent_end_deliver(agent_connection_t *waiting,
-    agent_answer_t *answer, const char *id);
+static void agent_end_deliver(agent_command_t *command,
+    agent_connection_t *waiting, agent_answer_t *answer);
 
 
 int
@@ -58,7 +58,7 @@ agent_end_cancel(agent_command_t *command, sandbox_outcome_e outcome)
     command->killed = 1;
     waiting = command->waiting;
     command->waiting = NULL;
-    agent_end_deliver(waiting, agent_end_answer(command), command->id);
+    agent_end_deliver(command, waiting, agent_end_answer(command));
     agent_command_free(command);
 }
 
@@ -122,7 +122,7 @@ agent_end(agent_command_t *command)
         agent_control_state();
     }
 
-    agent_end_deliver(waiting, answer, command->id);
+    agent_end_deliver(command, waiting, answer);
     agent_stdin_end(command, "command_ended");
 
     if (command->state != AGENT_COMMAND_LEFT) {
@@ -289,11 +289,14 @@ agent_end_answer(agent_command_t *command)
 }
 
 
-/* Who follows the events needs no captured output: the receipt will do. */
+/*
+ * Who follows the events needs no captured output: the receipt will do.  Who
+ * cancels is told when nothing of it runs any more, which may be later.
+ */
 
 static void
-agent_end_deliver(agent_connection_t *waiting, agent_answer_t *answer,
-    const char *id)
+agent_end_deliver(agent_command_t *command, agent_connection_t *waiting,
+    agent_answer_t *answer)
 {
     agent_answer_t      *receipt;
     agent_connection_t  *c;
@@ -302,6 +305,15 @@ agent_end_deliver(agent_connection_t *waiting, agent_answer_t *answer,
 
     while ((c = waiting) != NULL) {
         waiting = c->peer;
+
+        if (c->preamble.operation == SANDBOX_OPERATION_CANCEL
+            && command->state == AGENT_COMMAND_LEFT)
+        {
+            c->peer = command->waiting;
+            command->waiting = c;
+            continue;
+        }
+
         c->command = NULL;
 
         if (answer == NULL) {
@@ -315,7 +327,8 @@ agent_end_deliver(agent_connection_t *waiting, agent_answer_t *answer,
         }
 
         if (c->stream && receipt == NULL) {
-            receipt = agent_answer_receipt(answer, id, SANDBOX_COMMAND_ENDED);
+            receipt = agent_answer_receipt(answer, command->id,
+                                           SANDBOX_COMMAND_ENDED);
         }
 
         agent_connection_answer(c, c->stream && receipt != NULL ? receipt

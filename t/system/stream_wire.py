@@ -119,12 +119,15 @@ def agent_of(name):
     with stream(name, "exec sleep 30.%s" % mark) as s:
         s.until(lambda a: a.started)
         for pid in r.processes():
-            with open("/proc/%d/cmdline" % pid, "rb") as f:
-                if mark.encode() not in f.read():
-                    continue
-            with open("/proc/%d/status" % pid) as f:
-                parent = int(re.search(r"^PPid:\s+(\d+)", f.read(),
-                                       re.M).group(1))
+            try:
+                with open("/proc/%d/cmdline" % pid, "rb") as f:
+                    if mark.encode() not in f.read():
+                        continue
+                with open("/proc/%d/status" % pid) as f:
+                    parent = int(re.search(r"^PPid:\s+(\d+)", f.read(),
+                                           re.M).group(1))
+            except FileNotFoundError:
+                continue
             s.sock.sendall(wire.frame(wire.CANCEL_FRAME))
             s.until()
             return parent
