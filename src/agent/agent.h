@@ -81,6 +81,7 @@ typedef enum {
     AGENT_CONNECTION_READ,
     AGENT_CONNECTION_WAIT,               /* for its command, or its events */
     AGENT_CONNECTION_INPUT,              /* STDIN, on its way to a command */
+    AGENT_CONNECTION_FILE,               /* work with a file */
     AGENT_CONNECTION_ANSWER,             /* sends, then closes */
     AGENT_CONNECTION_LINGER              /* ERROR sent, reads input away */
 } agent_connection_state_e;
@@ -91,6 +92,7 @@ struct agent_connection_s {
     agent_connection_t       *next;
     agent_connection_t       *peer;      /* next of the command's list */
     agent_command_t          *command;
+    struct agent_file_s      *file;      /* NULL: it asked for none */
     agent_watch_t             watch;
     agent_timer_t             timer;     /* progress, PING, or linger */
     agent_connection_state_e  state;
@@ -105,7 +107,7 @@ struct agent_connection_s {
     unsigned                  input_left:1;  /* the client may still send */
     unsigned                  stream:1;  /* the answer has events in it */
     unsigned                  silent:1;  /* no frame of the client any more */
-    unsigned                  reading:1; /* STDIN: waits for the client */
+    unsigned                  reading:1; /* waits for more of the body */
     unsigned                  eof:1;     /* STDIN: nothing after it */
     unsigned                  ticks;     /* STDIN: since anything came */
     unsigned                  was;       /* CANCEL: the command's state */
@@ -305,6 +307,13 @@ int agent_connection_send(agent_connection_t *c, const uint8_t *data,
 
 /* Sends the answer (what is left of it after HEAD), then closes. */
 void agent_connection_answer(agent_connection_t *c, agent_answer_t *answer);
+
+/* Sends what waits.  1: all is out; 0: it says when; -1: it is lost. */
+int agent_connection_out(agent_connection_t *c);
+
+/* The last frame of an answer, then closes. */
+void agent_connection_finish(agent_connection_t *c, const uint8_t *data,
+    size_t size);
 
 /* Now waits for its command: hang-up, PING and CANCEL are looked after. */
 void agent_connection_wait(agent_connection_t *c);

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent_file.h"
 #include "sandbox_control.h"
 
 
@@ -207,6 +208,55 @@ agent_connection_answer(agent_connection_t *c, agent_answer_t *answer)
 }
 
 
+int
+agent_connection_out(agent_connection_t *c)
+{
+    ssize_t  n;
+
+    if (c->out_sent < c->out_size) {
+        n = agent_connection_write(c, c->out + c->out_sent,
+                                   c->out_size - c->out_sent);
+        if (n == -1) {
+            return -1;
+        }
+
+        c->out_sent += n;
+
+        if (n && c->answer != NULL) {
+            agent_timer_set(&c->timer, AGENT_SEND_WAIT);
+        }
+
+        if (c->out_sent < c->out_size) {
+            return agent_connection_look(c, 1);
+        }
+
+        free(c->out);
+        c->out = NULL;
+        c->out_room = 0;
+        c->out_size = 0;
+        c->out_sent = 0;
+    }
+
+    return 1;
+}
+
+
+void
+agent_connection_finish(agent_connection_t *c, const uint8_t *data,
+    size_t size)
+{
+    if (agent_connection_send(c, data, size) == -1) {
+        agent_connection_close(c);
+        return;
+    }
+
+    c->reading = 0;
+    c->state = AGENT_CONNECTION_ANSWER;
+    agent_timer_set(&c->timer, AGENT_SEND_WAIT);
+    agent_connection_flush(c);
+}
+
+
 void
 agent_connection_wait(agent_connection_t *c)
 {
@@ -258,7 +308,8 @@ agent_connection_look(agent_connection_t *c, int out)
     events = out ? EPOLLOUT : 0;
 
     if ((c->state == AGENT_CONNECTION_WAIT && !c->silent)
-        || (c->state == AGENT_CONNECTION_INPUT && c->reading))
+        || ((c->state == AGENT_CONNECTION_INPUT
+             || c->state == AGENT_CONNECTION_FILE) && c->reading))
     {
         events |= EPOLLIN;
     }
@@ -324,6 +375,10 @@ agent_connection_detach(agent_connection_t *c)
 
     if (c->events != NULL) {
         agent_events_leave(c->events);
+    }
+
+    if (c->file != NULL) {
+        agent_file_lost(c);
     }
 
     agent_connection_forget(c);
@@ -400,6 +455,16 @@ agent_connection_event(agent_watch_t *watch, uint32_t events)
 
         } else {
             agent_stdin_read(c);
+        }
+
+        break;
+
+    case AGENT_CONNECTION_FILE:
+        if (events & (EPOLLHUP|EPOLLERR)) {
+            agent_connection_close(c);
+
+        } else {
+            agent_file_event(c);
         }
 
         break;
@@ -519,7 +584,8 @@ agent_connection_timeout(agent_timer_t *timer)
     }
 
     if (c->state != AGENT_CONNECTION_WAIT
-        && c->state != AGENT_CONNECTION_INPUT)
+        && c->state != AGENT_CONNECTION_INPUT
+        && c->state != AGENT_CONNECTION_FILE)
     {
         agent_connection_close(c);
         return;
@@ -528,6 +594,7 @@ agent_connection_timeout(agent_timer_t *timer)
     sandbox_frame_write(frame, SANDBOX_FRAME_PING, 0);
 
     if (c->out_size == c->out_sent
+        && (c->file == NULL || c->file->frame == 0)
         && agent_connection_send(c, frame, sizeof(frame)) == -1)
     {
         agent_connection_close(c);
@@ -538,6 +605,9 @@ agent_connection_timeout(agent_timer_t *timer)
 
     if (c->state == AGENT_CONNECTION_INPUT) {
         agent_stdin_tick(c);
+
+    } else if (c->state == AGENT_CONNECTION_FILE) {
+        agent_file_tick(c);
     }
 }
 
@@ -552,30 +622,13 @@ agent_connection_flush(agent_connection_t *c)
     agent_answer_t  *answer;
 
     answer = c->answer;
-    again = 0;
+    n = agent_connection_out(c);
 
-    if (c->out_sent < c->out_size) {
-        n = agent_connection_write(c, c->out + c->out_sent,
-                                   c->out_size - c->out_sent);
-        if (n == -1) {
-            goto lost;
-        }
-
-        c->out_sent += n;
-        again = c->out_sent < c->out_size;
-
-        if (!again) {
-            free(c->out);
-            c->out = NULL;
-            c->out_room = 0;
-            c->out_size = 0;
-            c->out_sent = 0;
-        }
-
-        if (n && answer != NULL) {
-            agent_timer_set(&c->timer, AGENT_SEND_WAIT);
-        }
+    if (n == -1) {
+        goto lost;
     }
+
+    again = n == 0;
 
     if (!again && c->events != NULL) {
         again = agent_connection_events(c);

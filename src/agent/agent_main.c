@@ -21,6 +21,8 @@
 #include <linux/magic.h>
 #include <unistd.h>
 
+#include "agent_file.h"
+#include "agent_spool.h"
 #include "sandbox_control.h"
 
 
@@ -65,7 +67,8 @@ main(int argc, char **argv)
     }
 
     if (agent_environment_init(AGENT_ENVIRONMENT, environ) == -1
-        || agent_directory_init() == -1)
+        || agent_directory_init() == -1
+        || agent_root_init() == -1)
     {
         return 1;
     }
@@ -226,6 +229,7 @@ agent_main_runner(void)
     agent_tree_init(cgroup);
     agent_memory_init(oom, peak);
     agent_history_init(SANDBOX_FD_HISTORY);
+    agent_spool_init();
 
     return agent_control_init(SANDBOX_FD_CONTROL);
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent_file.h"
+
 
 static void agent_operation_attach_to(agent_connection_t *c,
     const agent_request_t *request);
@@ -33,6 +35,12 @@ agent_operation_enter(agent_connection_t *c)
 {
     const char       *code, *detail;
     agent_request_t   request;
+
+    if (c->preamble.operation >= SANDBOX_OPERATION_FILE_READ) {
+        agent_file_enter(c);
+        agent_queue_process();
+        return;
+    }
 
     if (c->preamble.operation == SANDBOX_OPERATION_HISTORY) {
         agent_history_list(c);

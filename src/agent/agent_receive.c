@@ -20,6 +20,7 @@
 
 
 static int agent_receive_parse(agent_connection_t *c);
+static int agent_receive_passes(const agent_connection_t *c);
 static int agent_receive_chunks(agent_connection_t *c);
 static void agent_receive_extra(agent_connection_t *c, size_t at);
 static uint64_t agent_receive_whole(const agent_connection_t *c);
@@ -179,9 +180,9 @@ agent_receive_parse(agent_connection_t *c)
 
     whole = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
 
-    if (c->preamble.operation == SANDBOX_OPERATION_STDIN) {
+    if (agent_receive_passes(c)) {
 
-        /* its body goes on to the command as it comes */
+        /* its body goes on to the command, or the file, as it comes */
 
         rc = c->in_have < whole ? SANDBOX_AGAIN : SANDBOX_OK;
 
@@ -232,6 +233,16 @@ refused:
     agent_queue_process();
 
     return SANDBOX_BAD;
+}
+
+
+/* 1: only its head is read here. */
+
+static int
+agent_receive_passes(const agent_connection_t *c)
+{
+    return c->preamble.operation == SANDBOX_OPERATION_STDIN
+           || c->preamble.operation == SANDBOX_OPERATION_FILE_WRITE;
 }
 
 
@@ -324,7 +335,7 @@ agent_receive_whole(const agent_connection_t *c)
 
     whole = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
 
-    if (c->preamble.operation == SANDBOX_OPERATION_STDIN) {
+    if (agent_receive_passes(c)) {
         return whole;
     }
 

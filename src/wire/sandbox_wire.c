@@ -75,6 +75,7 @@ static const struct {
     { "command_too_large",  413 },
     { "not_a_file",         422 },       /* a FIFO, device, socket */
     { "path_outside",       422 },       /* outside the allowed roots */
+    { "not_permitted",      422 },       /* to the sandbox's user */
     { "cwd_missing",        422 },       /* not there, or not a directory */
     { "cwd_outside",        422 },       /* outside the allowed roots */
     { "too_many_pending",   429 },

@@ -96,7 +96,8 @@ STATUS_OF = {
     "command_not_found": 404, "expired": 410, "command_ended": 409,
     "stdin_closed": 409, "file_not_found": 404, "is_a_directory": 409,
     "not_a_directory": 409, "not_empty": 409, "stage_needed": 409,
-    "precondition_failed": 412, "not_a_file": 422, "path_outside": 422, "no_sandbox": 404, "gone": 410,
+    "precondition_failed": 412, "not_a_file": 422, "path_outside": 422,
+    "not_permitted": 422, "no_sandbox": 404, "gone": 410,
     "command_id_reused": 409, "file_busy": 409, "command_too_large": 413,
     "cwd_missing": 422, "cwd_outside": 422, "too_many_pending": 429,
     "too_many_sandboxes": 429, "spawn_failed": 503,
@@ -255,7 +256,7 @@ class Answer:
         self.head = None
         self.result = None
         self.error = None
-        self.data = b""
+        self.pieces = []        # of DATA
         self.stdout = b""
         self.stderr = b""
         self.gaps = []          # (stream, bytes left out, bytes before it)
@@ -265,6 +266,11 @@ class Answer:
         return "Answer(head=%r result=%r error=%r stdout=%r stderr=%r)" % (
             self.head, self.result, self.error, self.stdout[:200],
             self.stderr[:200])
+
+    @property
+    def data(self):
+        self.pieces = [b"".join(self.pieces)]
+        return self.pieces[0]
 
     @property
     def code(self):
@@ -305,7 +311,7 @@ class Answer:
                     raise Bad("RESULT is event %d after %d"
                               % (self.result["SEQ"], last))
         elif kind == DATA:
-            self.data += payload
+            self.pieces.append(payload)
         else:
             seq = struct.unpack_from(">Q", payload)[0]
             last = self.seq[-1] if self.seq else self.after

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "agent_file.h"
 #include "sandbox_control.h"
 #include "test.h"
 
@@ -517,6 +518,24 @@ agent_stdin_tick(agent_connection_t *c)
 
 void
 agent_stdin_lost(agent_connection_t *c)
+{
+}
+
+
+void
+agent_file_lost(agent_connection_t *c)
+{
+}
+
+
+void
+agent_file_event(agent_connection_t *c)
+{
+}
+
+
+void
+agent_file_tick(agent_connection_t *c)
 {
 }
 

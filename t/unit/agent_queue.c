@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "agent_file.h"
 #include "test.h"
 
 
@@ -758,6 +759,13 @@ agent_history_find(const uint8_t *id, size_t length, const char **code)
 
     return receipt.length == length && memcmp(receipt.id, id, length) == 0
            ? &receipt : NULL;
+}
+
+
+void
+agent_file_enter(agent_connection_t *c)
+{
+    event("file", NULL);
 }
 
 

@@ -1,0 +1,411 @@
+/*
+ * Files on their way.  On the mount of the spool they have a name in there:
+ * in a directory where everybody may write, behind one where nobody but root
+ * may pass.  Elsewhere they have no name (O_TMPFILE), or a hidden one.
+ */
+
+#include "agent.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "agent_file.h"
+#include "agent_remove.h"
+#include "agent_spool.h"
+
+
+#define AGENT_SPOOL_TRASH  "old."
+
+
+static uint64_t agent_spool_mount(int fd);
+static int agent_spool_beside(agent_spool_t *spool, int beside);
+static int agent_spool_link(agent_spool_t *spool, int directory,
+    const char *name);
+static void agent_spool_clean(agent_timer_t *timer);
+static int agent_spool_next(char *name);
+
+
+static int             agent_spool_place_fd = -1;
+static int             agent_spool_fd = -1;
+static uint64_t        agent_spool_mount_id;
+static int             agent_spool_cleaning;
+static agent_remove_t  agent_spool_remove;
+static agent_timer_t   agent_spool_timer = { .handler = agent_spool_clean };
+
+
+void
+agent_spool_init(void)
+{
+    if (access(AGENT_PLACE, F_OK) == 0) {
+        (void) agent_spool_dir();
+    }
+}
+
+
+int
+agent_spool_place(void)
+{
+    int  fd;
+
+    if (agent_spool_place_fd != -1) {
+        return agent_spool_place_fd;
+    }
+
+    /* its parents are root's: nobody else can have made it */
+
+    if (mkdir(AGENT_PLACE, 0700) == -1 && errno != EEXIST) {
+        agent_log(AGENT_PLACE " can't be made: error %d", errno);
+        return -1;
+    }
+
+    fd = open(AGENT_PLACE, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+
+    if (fd == -1 || fchmod(fd, 0700) == -1) {
+        agent_log(AGENT_PLACE " can't be opened: error %d", errno);
+
+        if (fd != -1) {
+            close(fd);
+        }
+
+        return -1;
+    }
+
+    agent_spool_place_fd = fd;
+
+    return fd;
+}
+
+
+int
+agent_spool_dir(void)
+{
+    int   fd, place;
+    char  name[AGENT_SPOOL_NAME];
+
+    if (agent_spool_fd != -1) {
+        return agent_spool_fd;
+    }
+
+    place = agent_spool_place();
+
+    if (place == -1 || agent_spool_random(name, AGENT_SPOOL_TRASH) == -1) {
+        return -1;
+    }
+
+    /* what is in there was on its way when another agent died */
+
+    if (renameat(place, "spool", place, name) == -1 && errno != ENOENT) {
+        agent_log("the spool can't be emptied: error %d", errno);
+        return -1;
+    }
+
+    if (mkdirat(place, "spool", 0777) == -1) {
+        return -1;
+    }
+
+    fd = openat(place, "spool", O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+
+    if (fd == -1) {
+        return -1;
+    }
+
+    if (fchmod(fd, 0777) == -1) {
+        close(fd);
+        return -1;
+    }
+
+    agent_spool_fd = fd;
+    agent_spool_mount_id = agent_spool_mount(fd);
+    agent_timer_set(&agent_spool_timer, 1);
+
+    return fd;
+}
+
+
+int
+agent_spool_random(char *name, const char *prefix)
+{
+    uint64_t  number;
+
+    if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+        errno = EAGAIN;
+        return -1;
+    }
+
+    snprintf(name, AGENT_SPOOL_NAME, "%s%016llx", prefix,
+             (unsigned long long) number);
+
+    return 0;
+}
+
+
+int
+agent_spool_create(agent_spool_t *spool, int beside)
+{
+    int  dir, rc;
+
+    spool->fd = -1;
+    spool->name[0] = '\0';
+    dir = agent_spool_dir();
+
+    if (dir == -1) {
+        return errno;
+    }
+
+    if (beside != -1
+        && (agent_spool_mount(beside) != agent_spool_mount_id
+            || agent_spool_mount_id == 0))
+    {
+        return agent_spool_beside(spool, beside);
+    }
+
+    if (agent_spool_random(spool->name, "") == -1) {
+        return errno;
+    }
+
+    spool->dir = dir;
+
+    agent_directory_user(1);
+    spool->fd = openat(dir, spool->name,
+                       O_RDWR|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0600);
+    rc = errno;
+    agent_directory_user(0);
+
+    return spool->fd == -1 ? rc : 0;
+}
+
+
+int
+agent_spool_commit(agent_spool_t *spool, int directory, const char *name,
+    int replace)
+{
+    int  rc;
+
+    agent_directory_user(1);
+
+    rc = 0;
+
+    if (spool->name[0] == '\0') {
+        rc = agent_spool_link(spool, directory, name);
+
+        if (rc == 0) {
+            goto done;
+        }
+
+        /* a link can't take another's place, a name can */
+
+        if (rc == EEXIST && replace) {
+            rc = agent_spool_random(spool->name, ".sandbox-") == -1 ? errno
+                 : agent_spool_link(spool, directory, spool->name);
+
+            spool->dir = directory;
+
+            if (rc) {
+                spool->name[0] = '\0';
+            }
+        }
+    }
+
+    if (rc == 0 && syscall(SYS_renameat2, spool->dir, spool->name, directory,
+                           name, replace ? 0 : RENAME_NOREPLACE) == -1)
+    {
+        rc = errno;
+    }
+
+    if (rc && spool->dir == directory && spool->name[0]) {
+        unlinkat(spool->dir, spool->name, 0);
+    }
+
+    if (rc == 0) {
+        spool->name[0] = '\0';
+    }
+
+done:
+
+    agent_directory_user(0);
+
+    return rc;
+}
+
+
+void
+agent_spool_drop(agent_spool_t *spool)
+{
+    if (spool->fd == -1) {
+        return;
+    }
+
+    close(spool->fd);
+    spool->fd = -1;
+
+    if (spool->name[0]) {
+        agent_directory_user(1);
+        unlinkat(spool->dir, spool->name, 0);
+        agent_directory_user(0);
+        spool->name[0] = '\0';
+    }
+}
+
+
+int
+agent_spool_discard(int directory, const char *name)
+{
+    char  trash[AGENT_SPOOL_NAME];
+
+    if (agent_spool_place() == -1
+        || agent_spool_random(trash, AGENT_SPOOL_TRASH) == -1
+        || renameat(directory, name, agent_spool_place(), trash) == -1)
+    {
+        return errno;
+    }
+
+    agent_timer_set(&agent_spool_timer, 1);
+
+    return 0;
+}
+
+
+/* 0: the kernel does not say. */
+
+static uint64_t
+agent_spool_mount(int fd)
+{
+    struct statx  st;
+
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) == -1
+        || !(st.stx_mask & STATX_MNT_ID))
+    {
+        return 0;
+    }
+
+    return st.stx_mnt_id;
+}
+
+
+static int
+agent_spool_beside(agent_spool_t *spool, int beside)
+{
+    int  rc;
+
+    agent_directory_user(1);
+
+    spool->dir = beside;
+    spool->fd = agent_root_open_at(beside, ".", O_RDWR|O_TMPFILE, 0600);
+    rc = errno;
+
+    if (spool->fd == -1 && (rc == EOPNOTSUPP || rc == EISDIR || rc == EINVAL)
+        && agent_spool_random(spool->name, ".sandbox-") == 0)
+    {
+        spool->fd = agent_root_open_at(beside, spool->name,
+                                       O_RDWR|O_CREAT|O_EXCL, 0600);
+        rc = errno;
+    }
+
+    agent_directory_user(0);
+
+    return spool->fd == -1 ? rc : 0;
+}
+
+
+static int
+agent_spool_link(agent_spool_t *spool, int directory, const char *name)
+{
+    char  link[32];
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", spool->fd);
+
+    return linkat(AT_FDCWD, link, directory, name, AT_SYMLINK_FOLLOW) == -1
+           ? errno : 0;
+}
+
+
+/* One step of removing what was discarded, then the next tree. */
+
+static void
+agent_spool_clean(agent_timer_t *timer)
+{
+    int   rc;
+    char  name[AGENT_SPOOL_NAME];
+
+    if (!agent_spool_cleaning) {
+        if (agent_spool_next(name) == -1) {
+            return;
+        }
+
+        rc = agent_remove_start(&agent_spool_remove, agent_spool_place_fd,
+                                name, 0);
+        agent_spool_cleaning = rc == 0;
+
+        if (rc) {
+            agent_remove_end(&agent_spool_remove);
+
+            if (rc != ENOTDIR
+                || unlinkat(agent_spool_place_fd, name, 0) == -1)
+            {
+                agent_log("\"%s\" of " AGENT_PLACE " can't be removed: "
+                          "error %d", name, rc);
+                return;
+            }
+        }
+
+    } else {
+        rc = agent_remove_step(&agent_spool_remove);
+
+        if (rc != EAGAIN) {
+            agent_remove_end(&agent_spool_remove);
+            agent_spool_cleaning = 0;
+
+            if (rc) {
+                agent_log("something in " AGENT_PLACE " can't be removed: "
+                          "error %d", rc);
+                return;
+            }
+        }
+    }
+
+    agent_timer_set(timer, 1);
+}
+
+
+/* A name in the place that is to be removed. */
+
+static int
+agent_spool_next(char *name)
+{
+    int             fd;
+    DIR            *dir;
+    struct dirent  *d;
+
+    fd = openat(agent_spool_place_fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+    dir = fd != -1 ? fdopendir(fd) : NULL;
+
+    if (dir == NULL) {
+        if (fd != -1) {
+            close(fd);
+        }
+
+        return -1;
+    }
+
+    while ((d = readdir(dir)) != NULL) {
+        if (strncmp(d->d_name, AGENT_SPOOL_TRASH,
+                    sizeof(AGENT_SPOOL_TRASH) - 1) == 0
+            && strlen(d->d_name) < AGENT_SPOOL_NAME)
+        {
+            strcpy(name, d->d_name);
+            break;
+        }
+    }
+
+    closedir(dir);
+
+    return d != NULL ? 0 : -1;
+}

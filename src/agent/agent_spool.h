@@ -1,0 +1,55 @@
+/*
+ * The agent's own place on the session's disk, and files on their way: whole
+ * or not at all.  A file is the user's from its first byte, but has no name
+ * that he could reach before it is complete.
+ */
+
+#ifndef AGENT_SPOOL_H
+#define AGENT_SPOOL_H
+
+#include <stdint.h>
+
+#include "sandbox_wire.h"
+
+
+#define AGENT_SPOOL_NAME  40             /* bytes, with a NUL */
+
+
+typedef struct {
+    int       fd;                        /* -1: there is none */
+    int       dir;                       /* where its name is; not ours */
+    char      name[AGENT_SPOOL_NAME];    /* "": it has none */
+} agent_spool_t;
+
+
+/* Removes what an agent before this one has left, in its own time. */
+void agent_spool_init(void);
+
+/* Directories, or -1 and errno.  The first has root's things only. */
+int agent_spool_place(void);
+int agent_spool_dir(void);
+
+/* A name that is not in use, of at least AGENT_SPOOL_NAME bytes.  -1: no. */
+int agent_spool_random(char *name, const char *prefix);
+
+/*
+ * A new file for something in directory `beside`, an O_PATH descriptor that
+ * must stay; -1: in the spool.  0, or an errno.
+ */
+int agent_spool_create(agent_spool_t *spool, int beside);
+
+/*
+ * Gives it that name, in place of a file that has it, if `replace`.  0, or an
+ * errno: it can be tried once more, or be dropped.
+ */
+int agent_spool_commit(agent_spool_t *spool, int directory, const char *name,
+    int replace);
+
+/* Closes it, and removes it if it was not committed. */
+void agent_spool_drop(agent_spool_t *spool);
+
+/* Moves a name of a directory into the place, to be removed. */
+int agent_spool_discard(int directory, const char *name);
+
+
+#endif /* AGENT_SPOOL_H */
