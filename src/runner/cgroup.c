@@ -48,6 +48,8 @@ static int runner_cgroups_root(runner_cgroups_t *cgroups,
 static int runner_cgroups_v2(runner_cgroups_t *cgroups, runner_error_t *err);
 static int runner_cgroup_v2_limits(runner_cgroups_t *cgroups, int dir,
     unsigned cpus, runner_error_t *err);
+static void runner_cgroup_remove_hidden(runner_cgroups_t *cgroups,
+    unsigned number);
 static int runner_cgroup_v2_leaf(runner_cgroup_t *group, uid_t uid,
     runner_error_t *err);
 static int runner_cgroup_v1_open(runner_cgroups_t *cgroups, unsigned number,
@@ -736,6 +738,33 @@ runner_cgroup_kill(runner_cgroups_t *cgroups, unsigned number)
 }
 
 
+/*
+ * Where cgroup2 is hidden, crun has made a directory with files in what hides
+ * it, and that is soon full.
+ */
+
+static void
+runner_cgroup_remove_hidden(runner_cgroups_t *cgroups, unsigned number)
+{
+    int   dir;
+    char  path[RUNNER_CGROUP_PATH + 96], name[16];
+
+    if (cgroups->layout != RUNNER_CGROUP_HYBRID) {
+        return;
+    }
+
+    snprintf(path, sizeof(path), "%s/%s", cgroups->unified, cgroups->name);
+    snprintf(name, sizeof(name), "%u", number);
+
+    dir = open(path, O_RDONLY|O_DIRECTORY|O_CLOEXEC|O_NOFOLLOW);
+
+    if (dir != -1) {
+        (void) runner_remove_tree(dir, name);
+        close(dir);
+    }
+}
+
+
 int
 runner_cgroup_remove(runner_cgroups_t *cgroups, unsigned number,
     runner_error_t *err)
@@ -755,6 +784,8 @@ runner_cgroup_remove(runner_cgroups_t *cgroups, unsigned number,
                  cgroups->name, number);
         rc |= runner_cgroup_rmdir(AT_FDCWD, path, 0, deadline);
     }
+
+    runner_cgroup_remove_hidden(cgroups, number);
 
     if (rc != 0) {
         return runner_error(err, "cgroup_busy", errno, "the control groups of "

@@ -173,6 +173,35 @@ def limits():
             "disk of the preamble")
 
 
+@test("runner/many-containers")
+def many_containers():
+    """A runner makes any number of them: nothing of one that is gone stays,
+    neither on the host nor in what only the runner sees."""
+    with Runner("--pool", "0") as r:
+
+        def seen():
+            """Control groups, in the runner's own mounts; and its mounts."""
+            root = "/proc/%d/root/sys/fs/cgroup" % r.process.pid
+            out = {os.path.relpath(top, root) + "/" + name
+                   for top, names, _ in os.walk(root) for name in names
+                   if r.group in top and name.isdigit()}
+            with open("/proc/%d/mountinfo" % r.process.pid) as f:
+                mounts = len(f.readlines())
+            return ({n.split("/")[0] for n in out},
+                    {n.rsplit("/", 1)[1] for n in out}, mounts,
+                    len(os.listdir("/proc/%d/fd" % r.process.pid)))
+
+        r.call(wire.RESET, "n", tenant=tenant("n"))
+        wait_for(lambda: len(r.slots()) == 1, 20, "one slot")
+        wait_for(lambda: len(seen()[1]) == 1, 20, "one group")
+        first = seen()
+        for _ in range(5):
+            same(r.call(wire.RESET, "n", tenant=tenant("n")).code, None)
+        wait_for(lambda: len(r.slots()) == 1, 20, "one slot again")
+        wait_for(lambda: len(seen()[1]) == 1, 20, "one group again")
+        same(seen()[2:], first[2:], "mounts and descriptors of the runner")
+
+
 @test("runner/idle")
 def idle():
     with Runner("--pool", "1") as r:
