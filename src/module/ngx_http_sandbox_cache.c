@@ -48,7 +48,6 @@ static ngx_http_sandbox_cache_node_t *ngx_http_sandbox_cache_lookup(
 static void ngx_http_sandbox_cache_delete(ngx_http_sandbox_zone_t *zone,
     ngx_http_sandbox_cache_node_t *cn);
 static void ngx_http_sandbox_cache_expire(ngx_http_sandbox_zone_t *zone);
-static ngx_uint_t ngx_http_sandbox_cache_evict(ngx_http_sandbox_zone_t *zone);
 static ngx_uint_t ngx_http_sandbox_cache_over(
     const ngx_http_sandbox_cache_node_t *cn);
 static ngx_rbtree_key_t ngx_http_sandbox_cache_key(const u_char *digest);
@@ -323,7 +322,7 @@ ngx_http_sandbox_cache_expire(ngx_http_sandbox_zone_t *zone)
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_sandbox_cache_evict(ngx_http_sandbox_zone_t *zone)
 {
     ngx_queue_t  *q;

@@ -61,7 +61,7 @@ struct ngx_http_sandbox_key_work_s {
     sandbox_jose_key_t            *keys[SANDBOX_JOSE_MAX_JWKS_KEYS];
     size_t                         nkeys;
     uint64_t                       generation;   /* 0: no keys yet */
-    uint64_t                       tried;        /* the last looked at */
+    ngx_msec_t                     retry;        /* after a failure */
     ngx_msec_t                     next;         /* fetch, worker 0 */
     unsigned                       fetching:1;
 };
@@ -78,8 +78,7 @@ static void ngx_http_sandbox_key_set_refresh(ngx_http_sandbox_key_set_t *set);
 static void ngx_http_sandbox_key_set_free(void *data);
 static ngx_msec_int_t ngx_http_sandbox_key_age(ngx_msec_t time);
 static ngx_http_sandbox_key_slot_t *ngx_http_sandbox_key_slot(
-    ngx_slab_pool_t *shpool, ngx_http_sandbox_key_zone_t *zone,
-    const u_char *id);
+    ngx_http_sandbox_key_set_t *set, ngx_http_sandbox_key_zone_t *zone);
 static void ngx_http_sandbox_key_poll_handler(ngx_event_t *ev);
 static void ngx_http_sandbox_key_set_poll(ngx_http_sandbox_key_set_t *set);
 static void ngx_http_sandbox_key_set_fetch(ngx_http_sandbox_key_set_t *set);
@@ -91,6 +90,8 @@ static ngx_int_t ngx_http_sandbox_key_set_judge(const ngx_str_t *body,
     size_t *n, char *error);
 static ngx_int_t ngx_http_sandbox_key_set_store(
     ngx_http_sandbox_key_set_t *set, const ngx_str_t *body);
+static void *ngx_http_sandbox_key_alloc(ngx_http_sandbox_zone_t *zone,
+    size_t size);
 static void ngx_http_sandbox_key_zone_sweep(ngx_slab_pool_t *shpool,
     ngx_http_sandbox_key_zone_t *zone);
 static void ngx_http_sandbox_key_set_good(ngx_http_sandbox_key_set_t *set);
@@ -111,7 +112,9 @@ ngx_http_sandbox_key_set_keys(ngx_http_sandbox_key_set_t *set,
 
     work = set->work;
 
-    if (work->tried != set->slot->generation) {
+    if (work->generation != set->slot->generation
+        && ngx_http_sandbox_key_age(work->retry) >= 0)
+    {
         ngx_http_sandbox_key_set_refresh(set);
     }
 
@@ -163,6 +166,10 @@ ngx_http_sandbox_key_set_refresh(ngx_http_sandbox_key_set_t *set)
     slot = set->slot;
     shpool = (ngx_slab_pool_t *) set->zone->shm_zone->shm.addr;
 
+    /* unless it goes well */
+
+    work->retry = ngx_current_msec + NGX_HTTP_SANDBOX_KEY_POLL;
+
     data = ngx_alloc(SANDBOX_JOSE_MAX_JWKS, ngx_cycle->log);
     if (data == NULL) {
         return;
@@ -200,6 +207,7 @@ ngx_http_sandbox_key_set_refresh(ngx_http_sandbox_key_set_t *set)
         ngx_memcpy(work->keys, keys, n * sizeof(sandbox_jose_key_t *));
         work->nkeys = n;
         work->generation = generation;
+        work->retry = ngx_current_msec;
 
     } else {
 
@@ -207,11 +215,9 @@ ngx_http_sandbox_key_set_refresh(ngx_http_sandbox_key_set_t *set)
 
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
                       "sandbox key set \"%V\" can't be used by this worker: "
-                      "%s; it goes on with the keys that it has, if any",
-                      &set->name, error);
+                      "%s; it goes on with the keys that it has, if any, "
+                      "and tries again", &set->name, error);
     }
-
-    work->tried = generation;
 
     ngx_free(data);
 }
@@ -297,7 +303,7 @@ ngx_http_sandbox_key_set_init_zone(ngx_shm_zone_t *shm_zone,
             continue;
         }
 
-        slot = ngx_http_sandbox_key_slot(shpool, zone, set[i]->id);
+        slot = ngx_http_sandbox_key_slot(set[i], zone);
         if (slot == NULL) {
             goto failed;
         }
@@ -328,8 +334,8 @@ failed:
  */
 
 static ngx_http_sandbox_key_slot_t *
-ngx_http_sandbox_key_slot(ngx_slab_pool_t *shpool,
-    ngx_http_sandbox_key_zone_t *zone, const u_char *id)
+ngx_http_sandbox_key_slot(ngx_http_sandbox_key_set_t *set,
+    ngx_http_sandbox_key_zone_t *zone)
 {
     ngx_queue_t                  *q;
     ngx_http_sandbox_jwks_t      *jwks;
@@ -343,7 +349,7 @@ ngx_http_sandbox_key_slot(ngx_slab_pool_t *shpool,
     {
         slot = ngx_queue_data(q, ngx_http_sandbox_key_slot_t, queue);
 
-        if (ngx_memcmp(slot->id, id, sizeof(slot->id)) == 0) {
+        if (ngx_memcmp(slot->id, set->id, sizeof(slot->id)) == 0) {
             slot->seen = ngx_current_msec;
             return slot;
         }
@@ -362,7 +368,7 @@ ngx_http_sandbox_key_slot(ngx_slab_pool_t *shpool,
         slot->jwks = NULL;
 
         if (jwks) {
-            ngx_slab_free_locked(shpool, jwks);
+            ngx_slab_free_locked(set->zone->shpool, jwks);
         }
 
         slot->generation = 0;
@@ -375,18 +381,20 @@ ngx_http_sandbox_key_slot(ngx_slab_pool_t *shpool,
         slot->told = 0;
 
     } else {
-        slot = ngx_slab_calloc_locked(shpool,
-                                      sizeof(ngx_http_sandbox_key_slot_t));
+        slot = ngx_http_sandbox_key_alloc(set->zone,
+                                          sizeof(ngx_http_sandbox_key_slot_t));
         if (slot == NULL) {
             return NULL;
         }
+
+        ngx_memzero(slot, sizeof(ngx_http_sandbox_key_slot_t));
 
         slot->zone = zone;
         ngx_queue_insert_tail(&zone->slots, &slot->queue);
     }
 
     slot->seen = ngx_current_msec;
-    ngx_memcpy(slot->id, id, sizeof(slot->id));
+    ngx_memcpy(slot->id, set->id, sizeof(slot->id));
 
     return slot;
 }
@@ -714,9 +722,9 @@ ngx_http_sandbox_key_set_store(ngx_http_sandbox_key_set_t *set,
         return NGX_ERROR;
     }
 
-    jwks = ngx_slab_alloc_locked(shpool,
-                                 offsetof(ngx_http_sandbox_jwks_t, data)
-                                 + body->len);
+    jwks = ngx_http_sandbox_key_alloc(set->zone,
+                                      offsetof(ngx_http_sandbox_jwks_t, data)
+                                      + body->len);
     if (jwks == NULL) {
         ngx_shmtx_unlock(&shpool->mutex);
         return NGX_ERROR;
@@ -744,6 +752,38 @@ ngx_http_sandbox_key_set_store(ngx_http_sandbox_key_set_t *set,
     ngx_shmtx_unlock(&shpool->mutex);
 
     return NGX_OK;
+}
+
+
+/*
+ * With the mutex locked.  Tokens can be verified again, so they make way for
+ * keys: who holds one on each page must not keep a withdrawn key in use.
+ */
+
+static void *
+ngx_http_sandbox_key_alloc(ngx_http_sandbox_zone_t *zone, size_t size)
+{
+    void        *p;
+    ngx_uint_t   i, n;
+
+    p = ngx_slab_alloc_locked(zone->shpool, size);
+
+    for (n = 1; p == NULL; n *= 2) {
+
+        for (i = 0; i < n; i++) {
+            if (!ngx_http_sandbox_cache_evict(zone)) {
+                break;
+            }
+        }
+
+        if (i == 0) {
+            return NULL;
+        }
+
+        p = ngx_slab_alloc_locked(zone->shpool, size);
+    }
+
+    return p;
 }
 
 

@@ -309,7 +309,7 @@ def kid_storm():
             check(1 <= fetches <= took / 5 + 1, "fetches:", fetches)
             moments = [s[0] for s in server.seen]
             gaps = [b - a for a, b in zip(moments[1:], moments[2:])]
-            check(all(gap > 4.5 for gap in gaps), "too soon:", gaps)
+            check(all(gap > 3.5 for gap in gaps), "too soon:", gaps)
 
 
 def bad_answers():
@@ -450,7 +450,8 @@ def hanging():
                 control.worst("no key set")
                 check(pinger.worst("a server that " + how + "s") < 2000,
                       "requests were held up")
-                same(server.fetches, before + 1, "one fetch, and it waits")
+                check(server.fetches <= before + 2, "it does not wait for it",
+                      server.fetches - before)
                 server.answer(jwks(A))
                 server.drop()
             wait_for(lambda: silent.connections >= 2, 20,
