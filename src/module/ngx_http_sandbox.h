@@ -601,6 +601,9 @@ void ngx_http_sandbox_cache_add(ngx_http_sandbox_zone_t *zone,
 /* With the mutex locked: forgets the token used least; 0 if there is none. */
 ngx_uint_t ngx_http_sandbox_cache_evict(ngx_http_sandbox_zone_t *zone);
 
+/* With the mutex locked: forgets the token used least; 0 if there is none. */
+ngx_uint_t ngx_http_sandbox_cache_evict(ngx_http_sandbox_zone_t *zone);
+
 void ngx_http_sandbox_cache_read(const ngx_http_sandbox_zone_t *zone,
     ngx_http_sandbox_counters_t *counters);
 
