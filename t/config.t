@@ -199,6 +199,32 @@ sandbox_jwt_audience a;
 _EOC_
 accepted("another key further in, another algorithm follows", "",
          "location /sandbox/rs/ { sandbox_jwt_key_file DIR/public.pem; }");
+# who signs for one of two servers must not reach the sessions of the other
+
+sub server
+{
+    return "server { listen unix:DIR/other.sock; location /sandbox/ { "
+           . "sandbox on; $_[0] } }";
+}
+
+my $same_realm = qr/in two servers with different keys, and their sessions/;
+
+accepted("two servers, the same key",
+         server("sandbox_jwt_secret_file DIR/jwt.key;"), "");
+accepted("two servers, two issuers",
+         server("sandbox_jwt_key_file DIR/public.pem; "
+                . "sandbox_jwt_issuer https://id.example/;"), "");
+accepted("two servers that share a realm by name",
+         server("sandbox_jwt_key_file DIR/public.pem; sandbox_realm one;"),
+         "sandbox_realm one;");
+refused("two servers, two keys, one realm by chance",
+        server("sandbox_jwt_key_file DIR/public.pem;"), "", $same_realm);
+refused("two servers, a key and a URL",
+        server("sandbox_jwks_url http://127.0.0.1:1/;"), "", $same_realm);
+refused("two servers, a key more",
+        server("sandbox_jwt_secret_file DIR/jwt.key; "
+               . "sandbox_jwt_key_file DIR/public.pem;"), "", $same_realm);
+
 accepted("a secret that all can read", "", "",
          jwt => "sandbox_jwt_secret_file DIR/open.key;",
          warns => qr/\[warn\].*"chmod o=/);

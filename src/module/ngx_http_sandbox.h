@@ -155,6 +155,7 @@ typedef struct {
     ngx_array_t                    stores;       /* ..._store_t * */
     ngx_int_t                      request_id;   /* index of the variable */
     ngx_uint_t                     used;         /* some location serves */
+    ngx_http_sandbox_loc_conf_t   *served;       /* the last that does */
     ngx_uint_t                     env_used;     /* some location has "env" */
     ngx_int_t                      environment;  /* 1, 0, or -1: not set */
     ngx_uint_t                     environment_read;
@@ -243,6 +244,8 @@ struct ngx_http_sandbox_loc_conf_s {
 
     ngx_str_t                      named_realm;  /* as configured */
     ngx_str_t                      realm;        /* as it follows */
+    void                          *server;       /* whose location it is */
+    ngx_http_sandbox_loc_conf_t   *served;       /* the one before it */
 
     ngx_http_sandbox_store_t      *store;        /* NULL: none */
     sandbox_store_quota_t          quota;        /* of it */
@@ -531,6 +534,8 @@ void ngx_http_sandbox_policy_merge(ngx_http_sandbox_loc_conf_t *conf,
 
 /* For a location that serves; logs and returns NGX_ERROR. */
 ngx_int_t ngx_http_sandbox_policy_init(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
+ngx_int_t ngx_http_sandbox_policy_realm(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
 
 

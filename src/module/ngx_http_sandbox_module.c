@@ -557,13 +557,11 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     if (ngx_http_sandbox_prefix(cf, clcf, prev, conf, here) != NGX_OK
-        || ngx_http_sandbox_require(cf, conf, &clcf->name) != NGX_OK)
+        || ngx_http_sandbox_require(cf, conf, &clcf->name) != NGX_OK
+        || ngx_http_sandbox_policy_realm(cf, conf, &clcf->name) != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }
-
-    conf->realm = conf->named_realm.len ? conf->named_realm
-                  : conf->issuer.len ? conf->issuer : conf->prefix;
 
     conf->serves = 1;
     conf->main->used = 1;

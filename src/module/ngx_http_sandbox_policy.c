@@ -26,6 +26,8 @@ static ngx_int_t ngx_http_sandbox_policy_algorithms(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
 static ngx_int_t ngx_http_sandbox_policy_digest(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf);
+static ngx_uint_t ngx_http_sandbox_policy_same_keys(
+    ngx_http_sandbox_loc_conf_t *one, ngx_http_sandbox_loc_conf_t *two);
 static void ngx_http_sandbox_policy_texts(sandbox_jose_bytes_t *parts,
     ngx_uint_t *n, const ngx_array_t *texts);
 
@@ -391,6 +393,96 @@ ngx_http_sandbox_policy_init(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
     }
 
     return ngx_http_sandbox_policy_digest(cf, conf);
+}
+
+
+/*
+ * The realm.  Where neither it nor the issuer is named it is the prefix, and
+ * two servers may well have the same: whoever signs for one of them could name
+ * users of the other, and would be in their sessions.
+ */
+
+ngx_int_t
+ngx_http_sandbox_policy_realm(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location)
+{
+    ngx_http_sandbox_loc_conf_t  *other;
+
+    conf->realm = conf->named_realm.len ? conf->named_realm
+                  : conf->issuer.len ? conf->issuer : conf->prefix;
+
+    if (conf->disabled || conf->realm.data != conf->prefix.data) {
+        return NGX_OK;
+    }
+
+    conf->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
+
+    for (other = conf->main->served; other; other = other->served) {
+
+        if (other->server == conf->server
+            || other->runner != conf->runner
+            || other->realm.len != conf->realm.len
+            || ngx_strncmp(other->realm.data, conf->realm.data,
+                           conf->realm.len)
+               != 0
+            || ngx_http_sandbox_policy_same_keys(other, conf))
+        {
+            continue;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "location \"%V\" is in two servers with different "
+                           "keys, and their sessions would be the same: name "
+                           "\"sandbox_jwt_issuer\" or \"sandbox_realm\" in "
+                           "each", location);
+        return NGX_ERROR;
+    }
+
+    conf->served = conf->main->served;
+    conf->main->served = conf;
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_sandbox_policy_same_keys(ngx_http_sandbox_loc_conf_t *one,
+    ngx_http_sandbox_loc_conf_t *two)
+{
+    ngx_uint_t                     i, n, m;
+    ngx_http_sandbox_key_set_t   **set, **other;
+
+    if (one->keys_digest && two->keys_digest) {
+        if (ngx_memcmp(one->keys_digest, two->keys_digest,
+                       SANDBOX_JOSE_SESSION_SIZE)
+            != 0)
+        {
+            return 0;
+        }
+
+    } else if (one->keys_digest || two->keys_digest) {
+        return 0;
+    }
+
+    n = one->key_sets ? one->key_sets->nelts : 0;
+    m = two->key_sets ? two->key_sets->nelts : 0;
+
+    if (n != m) {
+        return 0;
+    }
+
+    for (i = 0; i < n; i++) {
+        set = one->key_sets->elts;
+        other = two->key_sets->elts;
+
+        /* one for all the locations that name it */
+
+        if (set[i] != other[i]) {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 
