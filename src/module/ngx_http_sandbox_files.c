@@ -9,9 +9,9 @@
 #define NGX_HTTP_SANDBOX_FILES_LIMIT  100    /* of a list that names none */
 
 
-static ngx_int_t ngx_http_sandbox_files_start(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_pt handler,
-    ngx_http_sandbox_store_op_t **op);
+static ngx_http_sandbox_store_op_t *ngx_http_sandbox_files_start(
+    ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
+    ngx_http_sandbox_store_pt handler, ngx_int_t *rc);
 static ngx_int_t ngx_http_sandbox_files_name(ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_files_page(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_str_t *after, size_t *limit);
@@ -57,29 +57,28 @@ ngx_http_sandbox_files_condition(ngx_http_request_t *r,
 }
 
 
-/* NGX_OK, or what the content handler is to return */
+/* NULL: *rc is what the content handler is to return */
 
-static ngx_int_t
+static ngx_http_sandbox_store_op_t *
 ngx_http_sandbox_files_start(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_pt handler,
-    ngx_http_sandbox_store_op_t **op)
+    ngx_int_t *rc)
 {
-    ngx_int_t  rc;
-
     if (ngx_http_sandbox_store_here(r, ctx) != NGX_OK) {
-        return ngx_http_sandbox_send_problem(r, ctx);
+        *rc = ngx_http_sandbox_send_problem(r, ctx);
+        return NULL;
     }
 
-    rc = ngx_http_discard_request_body(r);
+    *rc = ngx_http_discard_request_body(r);
 
-    if (rc != NGX_OK) {
-        return rc;
+    if (*rc != NGX_OK) {
+        return NULL;
     }
 
-    *op = ngx_http_sandbox_store_op(r, ctx, ngx_http_sandbox_files_kind(ctx),
-                                    handler);
+    *rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
 
-    return *op ? NGX_OK : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return ngx_http_sandbox_store_op(r, ctx, ngx_http_sandbox_files_kind(ctx),
+                                     handler);
 }
 
 
@@ -98,9 +97,9 @@ ngx_http_sandbox_files_list_handler(ngx_http_request_t *r,
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
-    rc = ngx_http_sandbox_files_start(r, ctx, ngx_http_sandbox_files_listed,
-                                      &op);
-    if (rc != NGX_OK) {
+    op = ngx_http_sandbox_files_start(r, ctx, ngx_http_sandbox_files_listed,
+                                      &rc);
+    if (op == NULL) {
         return rc;
     }
 
@@ -398,9 +397,9 @@ ngx_http_sandbox_files_get_handler(ngx_http_request_t *r,
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
-    rc = ngx_http_sandbox_files_start(r, ctx, ngx_http_sandbox_files_found,
-                                      &op);
-    if (rc != NGX_OK) {
+    op = ngx_http_sandbox_files_start(r, ctx, ngx_http_sandbox_files_found,
+                                      &rc);
+    if (op == NULL) {
         return rc;
     }
 
@@ -439,9 +438,9 @@ ngx_http_sandbox_files_remove_handler(ngx_http_request_t *r,
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
-    rc = ngx_http_sandbox_files_start(r, ctx, ngx_http_sandbox_files_removed,
-                                      &op);
-    if (rc != NGX_OK) {
+    op = ngx_http_sandbox_files_start(r, ctx, ngx_http_sandbox_files_removed,
+                                      &rc);
+    if (op == NULL) {
         return rc;
     }
 

@@ -15,6 +15,7 @@ static void ngx_http_sandbox_store_cleanup(void *data);
 static void ngx_http_sandbox_store_thread(void *data, ngx_log_t *log);
 static void ngx_http_sandbox_store_done(ngx_event_t *ev);
 static void ngx_http_sandbox_store_wait(ngx_http_request_t *r);
+static void ngx_http_sandbox_store_slow(ngx_event_t *ev);
 static void ngx_http_sandbox_store_abort(sandbox_store_writer_t *writer,
     ngx_thread_pool_t *tp);
 static void ngx_http_sandbox_store_abort_thread(void *data, ngx_log_t *log);
@@ -38,6 +39,9 @@ static void ngx_http_sandbox_store_work_commit(
 
 static void ngx_http_sandbox_store_log(ngx_http_request_t *r,
     ngx_http_sandbox_store_op_t *op);
+
+
+#define NGX_HTTP_SANDBOX_STORE_SLOW  60000       /* ms */
 
 
 #if (NGX_THREADS)
@@ -189,7 +193,16 @@ ngx_http_sandbox_store_post(ngx_http_sandbox_store_op_t *op,
         return NGX_ERROR;
     }
 
-    /* nothing of the request is freed before the thread is done */
+    /*
+     * Nothing of the request is freed before the thread is done.  A worker
+     * that is told to leave stays for timers only, so there is one.
+     */
+
+    op->timer.data = r->connection;
+    op->timer.handler = ngx_http_sandbox_store_slow;
+    op->timer.log = r->connection->log;
+
+    ngx_add_timer(&op->timer, NGX_HTTP_SANDBOX_STORE_SLOW);
 
     r->main->blocked++;
     op->busy = 1;
@@ -218,6 +231,18 @@ ngx_http_sandbox_store_wait(ngx_http_request_t *r)
 
 
 static void
+ngx_http_sandbox_store_slow(ngx_event_t *ev)
+{
+    ngx_log_error(NGX_LOG_WARN, ev->log, 0,
+                  "sandbox: \"sandbox_store\" has not answered for %d s, its "
+                  "disk is slow or broken",
+                  NGX_HTTP_SANDBOX_STORE_SLOW / 1000);
+
+    ngx_add_timer(ev, NGX_HTTP_SANDBOX_STORE_SLOW);
+}
+
+
+static void
 ngx_http_sandbox_store_done(ngx_event_t *ev)
 {
     ngx_http_sandbox_store_op_t *op = ev->data;
@@ -234,6 +259,10 @@ ngx_http_sandbox_store_done(ngx_event_t *ev)
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, c->log, 0,
                    "http sandbox store: %ui",
                    (ngx_uint_t) op->fault.status);
+
+    if (op->timer.timer_set) {
+        ngx_del_timer(&op->timer);
+    }
 
     r->main->blocked--;
     op->busy = 0;

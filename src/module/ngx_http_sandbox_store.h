@@ -52,7 +52,7 @@ struct ngx_http_sandbox_store_op_s {
 
     sandbox_store_writer_t         writer;
     ngx_thread_task_t             *task;
-    ngx_event_handler_pt           event;
+    ngx_event_t                    timer;        /* holds a worker that exits */
     ngx_http_event_handler_pt      write;        /* the request's own */
     unsigned                       busy:1;
 };
