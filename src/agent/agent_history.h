@@ -115,7 +115,6 @@ struct agent_history_s {
     agent_events_t   *events;
     size_t            memory;            /* bytes of both */
     int               place;             /* in the file; -1: none */
-    uint64_t          size;              /* bytes there */
     agent_history_t  *next;              /* that is not saved, or is free */
 };
 
@@ -182,7 +181,6 @@ uint64_t agent_history_now(void);
 
 typedef struct {
     agent_store_t     store;
-    uint64_t          stored;            /* bytes of output */
     uint64_t          ids_saved;         /* number of ids */
     unsigned          loaded:1;
 } agent_history_file_t;

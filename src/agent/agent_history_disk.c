@@ -22,6 +22,7 @@
 #define AGENT_HISTORY_SHORT    ((uint64_t) 64 * 1024)
 #define AGENT_HISTORY_DELAY    1         /* ms, after an answer */
 #define AGENT_HISTORY_OUTPUT   50        /* ms, after a receipt */
+#define AGENT_HISTORY_BUSY     1000      /* ms, while others run */
 #define AGENT_HISTORY_RETRY    64        /* commands, then a new try */
 
 typedef struct {
@@ -42,6 +43,7 @@ static int agent_history_compact_all(void);
 static int agent_history_ids_write(void);
 static int agent_history_step(void);
 static int agent_history_begin_write(agent_history_t *h);
+static int agent_history_free_place(void);
 static int agent_history_write_short(void);
 static int agent_history_piece(void);
 static void agent_history_sums(void);
@@ -60,6 +62,7 @@ static agent_history_t         *agent_history_unsaved;   /* the first */
 static agent_history_writer_t   agent_history_writer;
 static unsigned                 agent_history_failing;    /* commands since */
 static unsigned                 agent_history_said;
+static uint64_t                 agent_history_since;     /* output waits, ms */
 
 
 void
@@ -163,15 +166,7 @@ agent_history_disk_drop(agent_history_t *h)
         memset(&agent_history_writer, 0, sizeof(agent_history_writer));
     }
 
-    if (h->stored) {
-        agent_history_file.stored -= h->size;
-
-        /* a short one is overwritten soon */
-
-        if (h->size > AGENT_HISTORY_SHORT) {
-            agent_store_output_trim(&agent_history_file.store, h->place, 0);
-        }
-    }
+    /* the place is written over soon */
 
     h->stored = 0;
     h->pending = 0;
@@ -266,9 +261,30 @@ agent_history_work(agent_timer_t *timer)
 static void
 agent_history_work_output(agent_timer_t *timer)
 {
+    uint64_t  now;
+
+    now = agent_now_ms();
+
+    if (agent_history_since == 0) {
+        agent_history_since = now;
+    }
+
+    /* one of the next commands may make it old, and it need not be written */
+
+    if (agent.running != NULL
+        && agent_history.memory <= AGENT_HISTORY_MEMORY / 2
+        && now - agent_history_since < AGENT_HISTORY_BUSY)
+    {
+        agent_timer_set(timer, AGENT_HISTORY_OUTPUT);
+        return;
+    }
+
     if (agent_history_step()) {
         agent_timer_set(timer, AGENT_HISTORY_DELAY);
+        return;
     }
+
+    agent_history_since = 0;
 }
 
 
@@ -535,8 +551,9 @@ agent_history_step(void)
 static int
 agent_history_begin_write(agent_history_t *h)
 {
-    size_t    size;
-    uint64_t  whole;
+    size_t          size;
+    uint64_t        whole;
+    agent_store_t  *store;
 
     agent_history_writer.h = h;
     agent_history_writer.output.ordinal = h->ordinal;
@@ -559,18 +576,56 @@ agent_history_begin_write(agent_history_t *h)
     whole = agent_history_writer.output.answer
             + agent_history_writer.output.events;
 
-    if (whole > agent_history_file.store.room) {
+    store = &agent_history_file.store;
+
+    if (whole > store->room) {
         errno = EFBIG;
         return -1;
     }
 
-    while (agent_history_file.stored + whole > agent_history_file.store.room
-           && agent_history.kept[0] != h)
+    while (agent_store_output_used(store) - store->extent[h->place] + whole
+           > store->room)
     {
+        if (agent_history_free_place() == 0) {
+            continue;
+        }
+
+        if (agent_history.kept[0] == h) {
+            break;
+        }
+
         agent_history_drop(agent_history.kept[0]);
     }
 
     return 0;
+}
+
+
+/* Gives back one that nobody has any more; -1: there is none. */
+
+static int
+agent_history_free_place(void)
+{
+    unsigned        i, used;
+    agent_store_t  *store;
+
+    store = &agent_history_file.store;
+    used = 0;
+
+    for (i = 0; i < agent_history.kept_count; i++) {
+        if (agent_history.kept[i]->place != -1) {
+            used |= 1U << agent_history.kept[i]->place;
+        }
+    }
+
+    for (i = 0; i < AGENT_STORE_OUTPUTS; i++) {
+        if ((used & (1U << i)) == 0 && store->extent[i] > AGENT_STORE_BLOCK) {
+            agent_store_output_trim(store, i, 0);
+            return 0;
+        }
+    }
+
+    return -1;
 }
 
 
@@ -688,8 +743,6 @@ agent_history_written(void)
     agent_store_output_trim(&agent_history_file.store, h->place, w->at);
 
     h->stored = 1;
-    h->size = w->at;
-    agent_history_file.stored += h->size;
     agent_history_release(h);
 
     agent_history.memory -= h->memory;

@@ -97,7 +97,6 @@ agent_history_import(int before)
     }
 
     agent_history_file.store = own;
-    agent_history_file.stored = 0;
     agent_history_file.ids_saved = 0;
 
     agent_history_unended(SANDBOX_OUTCOME_DELETED);
@@ -130,25 +129,27 @@ agent_history_import_fields(agent_history_t *h)
 static void
 agent_history_import_output(agent_history_t *h, unsigned place)
 {
-    if (agent_history.memory + 2 * h->size > AGENT_HISTORY_MEMORY
-        || (h->answer = agent_history_disk_answer(h)) == NULL)
-    {
-        /* reading it may have found it damaged, and let it go */
+    /* what is found damaged is let go */
 
-        agent_history_drop(h);
-        return;
-    }
-
+    h->answer = agent_history_disk_answer(h);
     h->events = agent_history_disk_events(h);
-    h->memory = h->answer->size;
+
+    if (h->answer != NULL) {
+        h->memory += h->answer->size;
+    }
 
     if (h->events != NULL) {
         h->memory += agent_events_memory(h->events);
     }
 
     agent_history.memory += h->memory;
+
+    if (h->answer == NULL || agent_history.memory > AGENT_HISTORY_MEMORY) {
+        agent_history_drop(h);
+        return;
+    }
+
     h->stored = 0;
-    h->size = 0;
     h->place = agent_history_file.loaded ? (int) place : -1;
     h->pending = agent_history_file.loaded;
 }
@@ -349,8 +350,11 @@ static void
 agent_history_outputs(void)
 {
     unsigned               i, n, place;
+    uint64_t               sizes[AGENT_STORE_OUTPUTS];
     agent_history_t       *h, *owner;
     agent_store_output_t   output;
+
+    memset(sizes, 0, sizeof(sizes));
 
     for (i = 0; i < agent_history.count; i++) {
         h = agent_history.known[i];
@@ -392,7 +396,12 @@ agent_history_outputs(void)
         agent_history.kept_count++;
         h->place = (int) place;
         h->stored = 1;
-        h->size = output.answer + output.events;
-        agent_history_file.stored += h->size;
+        sizes[place] = output.answer + output.events;
+    }
+
+    /* what is beyond that, or nobody's, is of no use */
+
+    for (i = 0; i < AGENT_STORE_OUTPUTS; i++) {
+        agent_store_output_trim(&agent_history_file.store, i, sizes[i]);
     }
 }

@@ -466,7 +466,8 @@ agent_store_output_trim(agent_store_t *store, unsigned place, uint64_t size)
 {
     uint64_t  start;
 
-    start = (AGENT_STORE_HEADER + size + 4095) / 4096 * 4096;
+    start = (AGENT_STORE_HEADER + size + AGENT_STORE_BLOCK - 1)
+            / AGENT_STORE_BLOCK * AGENT_STORE_BLOCK;
 
     if (store->fd != -1 && start < store->extent[place]) {
         store->extent[place] = start;
@@ -474,6 +475,22 @@ agent_store_output_trim(agent_store_t *store, unsigned place, uint64_t size)
                           agent_store_place(place) + start,
                           AGENT_STORE_OUTPUT - start);
     }
+}
+
+
+uint64_t
+agent_store_output_used(const agent_store_t *store)
+{
+    unsigned  i;
+    uint64_t  used;
+
+    used = 0;
+
+    for (i = 0; i < AGENT_STORE_OUTPUTS; i++) {
+        used += store->extent[i];
+    }
+
+    return used;
 }
 
 

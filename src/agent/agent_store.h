@@ -28,6 +28,7 @@
 #define AGENT_STORE_OUTPUT      ((uint64_t) 16 * 1024 * 1024)
 #define AGENT_STORE_OUTPUTS     32
 #define AGENT_STORE_HEADER      128
+#define AGENT_STORE_BLOCK       4096     /* of the disk */
 
 #define AGENT_STORE_RECORD      ((size_t) 24 * 1024)     /* most, of data */
 
@@ -137,6 +138,9 @@ int agent_store_output_get(agent_store_t *store, unsigned place,
 /* Gives the disk back what a place has beyond so many bytes of content. */
 void agent_store_output_trim(agent_store_t *store, unsigned place,
     uint64_t size);
+
+/* Bytes of the disk that all places have, with those not in use. */
+uint64_t agent_store_output_used(const agent_store_t *store);
 
 /* Not against malice; pieces of a sum have multiples of 8 bytes. */
 uint64_t agent_store_sum(uint64_t seed, const uint8_t *p, size_t size);
