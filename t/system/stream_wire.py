@@ -370,12 +370,16 @@ def many_readers():
                       "sleep 3; head -c 3M /dev/zero; echo end", "many",
                       receive=4096)]
     streams[0].until(lambda a: a.started)
-    streams += [attach("many", "many", receive=4096) for _ in range(499)]
+    for n in range(499):
+        streams.append(attach("many", "many", receive=4096))
+        if n % 50 == 0:         # a runner lets only so many wait for an agent
+            streams[-1].until(lambda a: a.head)
     wait_for(lambda: status("many")["RUNNING"] == 1, 10, "one that runs")
     for s in streams[::2]:
         s.until(lambda a: a.stdout.count(b"\n") >= 200)
     for s in streams:
         a = s.end()
+        check(a.result, "refused:", a)
         same((a.outcome, a.result["STDOUT_BYTES"]
               - len(a.stdout) - sum(g[1] for g in a.gaps)), ("exit", 0))
         check(a.stdout.endswith(b"end\n"), "the end")
