@@ -375,6 +375,7 @@ ngx_http_sandbox_stream_receive(ngx_http_request_t *r,
     b = &ctx->stream->in;
 
     if (c->read->timedout) {
+        c->read->timedout = 0;
         ctx->wire.timedout = 1;
         ngx_log_error(NGX_LOG_ERR, c->log, NGX_ETIMEDOUT,
                       "sandbox agent sent neither events nor pings");

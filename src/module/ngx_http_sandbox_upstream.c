@@ -173,7 +173,7 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
 {
     ngx_int_t                     rc;
     ngx_buf_t                    *b;
-    ngx_uint_t                    known;
+    ngx_uint_t                    known, pinged;
     ngx_connection_t             *c;
     ngx_http_upstream_t          *u;
     ngx_http_sandbox_ctx_t       *ctx;
@@ -185,8 +185,21 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
     known = ctx->wire.head_seen;
+    pinged = 0;
 
-    rc = ngx_http_sandbox_frames(r, ctx, b);
+    for ( ;; ) {
+        rc = ngx_http_sandbox_frames(r, ctx, b);
+
+        if (rc != NGX_OK || ctx->wire.head_seen || ctx->wire.done) {
+            break;
+        }
+
+        pinged = 1;
+    }
+
+    if (rc == NGX_AGAIN && pinged) {
+        rc = NGX_OK;
+    }
 
     if (rc == NGX_ERROR) {
         return NGX_ERROR;
@@ -392,9 +405,13 @@ ngx_http_sandbox_cancel(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     closing = ngx_terminate || r->connection->close;
 
 #if (NGX_HTTP_V2)
-    if (r->stream) {
-        closing = ngx_terminate || r->stream->connection->connection->close;
+
+    /* "worker_shutdown_timeout" looks like a client that hung up */
+
+    if (r->stream && ngx_exiting) {
+        closing |= r->stream->connection->connection->error;
     }
+
 #endif
 
     if (rc != NGX_HTTP_CLIENT_CLOSED_REQUEST && rc != NGX_HTTP_REQUEST_TIME_OUT
