@@ -148,14 +148,13 @@ runner_overlay_disk(const char *device, const char *point, int ids,
         return -1;
     }
 
-    /* made where root is root, opened when the ids are set for good */
+    /*
+     * Made where root is root, opened when the ids are set for good.  Not by
+     * open: a process that is just being made would hold it, and the mount
+     * would be busy.
+     */
 
-    *history = runner_overlay_open(tree, O_RDWR|O_CREAT);
-
-    if (*history != -1) {
-        close(*history);
-        *history = -1;
-    }
+    (void) mknodat(tree, RUNNER_OVERLAY_HISTORY, S_IFREG|0600, 0);
 
     rc = runner_overlay_idmap(tree,
                               MOUNT_ATTR_NOSUID|MOUNT_ATTR_NODEV
