@@ -51,6 +51,19 @@ ngx_http_sandbox_serve(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
         return rc;
     }
 
+#if (NGX_HTTP_V2)
+
+    /*
+     * A stream that is reset while a thread is in sendfile() stops the whole
+     * connection (seen with nginx 1.22): threads read, the worker sends.
+     */
+
+    if (r->stream) {
+        r->connection->sendfile = 0;
+    }
+
+#endif
+
     b->file->fd = op->fd;
     b->file->name.data = (u_char *) "sandbox file";
     b->file->name.len = sizeof("sandbox file") - 1;
