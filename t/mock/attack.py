@@ -3,11 +3,12 @@
 
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import Gateway, token, wait_for                 # noqa: E402
+from gateway import TOP, Gateway, token, wait_for            # noqa: E402
 from jose import Key, jwks                                   # noqa: E402
 from key_server import KeyServer                             # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
@@ -71,6 +72,63 @@ def keyset_room():
             ask(small[0])
             same(ask(small[0]).headers["X-Cache"], "hit")
             c.close()
+
+
+def written(name, pattern):
+    """What our own documents tell administrators to write."""
+    with open(os.path.join(TOP, name)) as f:
+        return re.search(pattern, f.read(), re.S | re.M).group(0)
+
+
+@test("attack/log-fields")
+def log_fields():
+    """A name with blanks in it adds no field to the log of the example."""
+    log = written("conf.d/sandbox.conf", r"^log_format sandbox .*?;$")
+    g = Gateway(runner="mock", http=log)
+    g.options["server"] = """
+        location /logged/ {
+            sandbox on;
+            sandbox_jwt_secret_file %s/jwt.key;
+            sandbox_tenant_claim org;
+            access_log %s/logs/fields.log sandbox;
+        }
+    """ % (g.dir, g.dir)
+    with g:
+        text = token(sub='bob outcome=exit" tenant=b', org="a user=eve")
+        same(g.request("GET", "/logged/v1/limits", token=text).status,
+             200)
+        line = wait_for(lambda: g.read("logs/fields.log"), 10, "a line")
+        got = re.findall(r' ([a-z_]+)=("[^"]*"|[^ ]*)', line)
+        check(len(dict(got)) == len(got), "a field twice", line)
+        same(dict(got)["user"], '"bob outcome=exit\\x22 tenant=b"', line)
+        same(dict(got)["tenant"], '"a user=eve"', line)
+
+
+@test("attack/limit-of-another")
+def limit_of_another():
+    """Names that are put together in another way are another's names."""
+    names = ((("a", "b/c"), ("a/b", "c")), (("a", "b c"), ("a b", "c")),
+             (("a", "-"), ("-", "a")))
+    for document in ("conf.d/sandbox.conf", "docs/access-control.md"):
+        zone = written(document, r"^limit_req_zone .*?;$")
+        g = Gateway(runner="mock", http=zone.replace("20r/s", "1r/m"))
+        g.options["server"] = """
+            location /limited/ {
+                sandbox on;
+                sandbox_jwt_secret_file %s/jwt.key;
+                sandbox_tenant_claim org;
+                limit_req zone=sandbox_calls;
+            }
+        """ % g.dir
+        with g:
+            def status(org, sub):
+                return g.request("GET", "/limited/v1/limits",
+                                 token=token(org=org, sub=sub)).status
+
+            for one, other in names:
+                same(status(*one), 200)
+                check(status(*one) in (429, 503), "no limit", one)
+                same(status(*other), 200, "held up by %r" % (one,))
 
 
 main()
