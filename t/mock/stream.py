@@ -7,12 +7,14 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
+import wire                                                  # noqa: E402
 from gateway import Gateway, alive, free_port, token, wait_for  # noqa: E402
 from stream import Stream                                    # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
@@ -494,6 +496,55 @@ def answered():
     with stream("answered", "mock: stdout=x", onDisconnect="cancel") as s:
         s.finish()
     check("cancel-frame" not in seen("answered"), "cancelled afterwards")
+
+
+@test("streaming/shutdown-timeout", seconds=60)
+def shutdown_timeout():
+    """Connections that nginx cuts when it has waited long enough for them:
+    the client did not leave, so nothing is cancelled."""
+    main_lines = g.options["main"]
+    g.reload(main=main_lines + "worker_shutdown_timeout 1s;")
+    waiting = []
+    for h2 in PROTOCOLS:
+        waiting.append(leave("cut%d" % h2, "mock: keep sleep=6 stdout=end",
+                             h2, onDisconnect="cancel", commandId="r"))
+        wait_for(lambda: "COMMAND" in seen("cut%d" % h2), 10, "a command")
+    old = g.reload(main=main_lines)
+    wait_for(lambda: not any(alive(p) for p in old), 20, "their end")
+    for h2 in PROTOCOLS:
+        with stream("cut%d" % h2, "r", method="GET") as s:
+            same(s.finish()["outcome"], "exit")
+        check("cancel-frame" not in seen("cut%d" % h2), "it was cancelled")
+    for w in waiting:
+        w.__exit__()
+
+
+@test("streaming/byte-by-byte", seconds=60)
+def byte_by_byte():
+    """Frames come in pieces of one byte, and of odd sizes."""
+    frames = [wire.frame(wire.PING_FRAME),
+              wire.frame(wire.HEAD, wire.fields(
+                  ("STATUS", 200), ("COMMAND_ID", "one-by-one"))),
+              wire.frame(wire.STARTED, struct.pack(">QQ", 1, 1764460800123)),
+              wire.frame(wire.STDOUT, struct.pack(">Q", 2) + "€\n".encode()),
+              wire.frame(wire.PING_FRAME),
+              wire.frame(wire.GAP, struct.pack(">QBQ", 9, 3, 77)),
+              wire.frame(wire.STDERR, struct.pack(">Q", 10) + b"\0\xff"),
+              wire.frame(wire.RESULT, wire.fields(
+                  ("OUTCOME", 0), ("EXIT_CODE", 3), ("SEQ", 11)))]
+    data = b"".join(frames)
+    for size in (1, 2, 3, 7, 64):
+        pieces = [data[n:n + size] for n in range(0, len(data), size)]
+        steps = " sleep=0.001 ".join(
+            "raw=" + "".join("%%%02x" % b for b in p) for p in pieces)
+        for h2 in PROTOCOLS:
+            with stream("bytes", "mock: nohead %s linger" % steps, h2) as s:
+                result = s.finish()
+            same(s.kinds, ["started", "stdout", "gap", "stderr", "result"])
+            same((s.text, s.bytes("stderr")), ("€\n", b"\0\xff"))
+            same([e["seq"] for e in s.events], [1, 2, 9, 10, 11])
+            same((result["exitCode"], result["commandId"]),
+                 (3, "one-by-one"))
 
 
 @test("streaming/five-hundred", seconds=120)

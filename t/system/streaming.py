@@ -440,6 +440,63 @@ def read_pid(other, not_this=None):
     return pid if pid != not_this else None
 
 
+@test("streaming/sandbox-deleted", seconds=60)
+def deleted():
+    """DELETE and reset end streams, those that run and those that wait."""
+    for method, path in (("DELETE", ""), ("POST", "/reset")):
+        with stream("del", "echo up; sleep 100", stdin="",
+                    commandId=method) as s:
+            s.until("stdout")
+            queued = stream("del", "touch ran", True, stdin="",
+                            commandId=method + "-2")
+            check(g.request(method, "v1/conversations/del" + path).status
+                  in (200, 204), "not ended")
+            same(s.finish()["outcome"], "sandbox_deleted")
+            for _ in queued:
+                pass
+            last = queued.events[-1]
+            check(last.get("outcome") == "sandbox_deleted"
+                  or last["type"] == "refused", "the queued one:", last)
+            queued.close()
+        same(g.run("del", "ls ran")["exitCode"], 2)
+
+
+@test("streaming/agent-killed", seconds=60)
+def agent_killed():
+    """The last event says that the sandbox was lost, and so does the receipt
+    when it is there again."""
+    g.run("lost", "true")
+    agent = g.agent("lost")
+    g.expected.append("the agent of slot")
+    for h2 in PROTOCOLS:
+        with stream("lost", "echo up; sleep 100", h2, stdin="",
+                    commandId="l%d" % h2) as s:
+            s.until("stdout")
+            os.kill(agent, signal.SIGKILL)
+            result = s.finish()
+            same((result["outcome"], result["exitCode"], result["seq"]),
+                 ("runner_lost", None, 2))
+        same(g.output("lost", "echo again"), "again\n")
+        same(known("lost", "l%d" % h2)["outcome"], "runner_lost")
+        s = whole("lost", "l%d" % h2, method="GET", after=2)
+        same(s.result["outcome"], "runner_lost")
+        agent = g.agent("lost")
+
+
+@test("streaming/runner-killed", seconds=90)
+def runner_killed():
+    """The runner is not on the way of events: nobody notices."""
+    with stream("run", "for n in $(seq 30); do echo $n; sleep 0.1; done",
+                commandId="r") as s:
+        s.until("stdout")
+        g.kill_runner()
+        g.start_runner()
+        same(s.finish()["outcome"], "exit")
+        same(s.text, "".join("%d\n" % n for n in range(1, 31)))
+    g.wait_ready()
+    same(known("run", "r")["outcome"], "exit")
+
+
 @test("exec/background-streams")
 def background_streams():
     """What is left running holds no stream; what it says later is nowhere."""
