@@ -515,14 +515,12 @@ agent_history_new(agent_command_t *command)
     sandbox_write_number(&w, SANDBOX_TAG_STARTED_MS, now);
 
     h->fields_size = w.pos - w.start;
-    h->fields = malloc(h->fields_size);
+    h->fields = agent_history_copy(fields, h->fields_size);
 
     if (h->fields == NULL) {
         agent_history_free(h);
         return NULL;
     }
-
-    memcpy(h->fields, fields, h->fields_size);
 
     if (agent_history_insert(h) == -1) {
         agent_history_free(h);

@@ -167,6 +167,12 @@ void agent_history_id_add(uint64_t hash);
 uint64_t agent_history_hash(const uint8_t *id, size_t length);
 uint64_t agent_history_now(void);
 
+/* agent_history_load.c */
+
+/* Bytes that are the caller's to free(); NULL: no memory. */
+uint8_t *agent_history_copy(const uint8_t *p, size_t size);
+
+
 /* --- between agent_history_disk.c and agent_history_load.c */
 
 /* records: digest (32), bytes of RESULT u32, place u32 (from 1), fields */

@@ -65,6 +65,21 @@ done:
 }
 
 
+uint8_t *
+agent_history_copy(const uint8_t *p, size_t size)
+{
+    uint8_t  *copy;
+
+    copy = malloc(size);
+
+    if (copy != NULL) {
+        memcpy(copy, p, size);
+    }
+
+    return copy;
+}
+
+
 /*
  * From the file of the sandbox before this one: all receipts, and the latest
  * output that has room in memory until it is written to our own.
@@ -115,10 +130,9 @@ agent_history_import_fields(agent_history_t *h)
     }
 
     fields = agent_history_disk_fields(h);
-    copy = fields != NULL ? malloc(h->fields_size) : NULL;
+    copy = fields != NULL ? agent_history_copy(fields, h->fields_size) : NULL;
 
     if (copy != NULL) {
-        memcpy(copy, fields, h->fields_size);
         agent_history_hold(h, copy, h->fields_size, h->result);
     }
 
@@ -304,14 +318,12 @@ agent_history_parse(unsigned type, const uint8_t *p, size_t size)
     /* one that has not ended gets other fields soon */
 
     if (type == AGENT_HISTORY_START) {
-        h->fields = malloc(size);
+        h->fields = agent_history_copy(p, size);
 
         if (h->fields == NULL) {
             agent_history_free(h);
             return NULL;
         }
-
-        memcpy(h->fields, p, size);
     }
 
     h->hash = agent_history_hash(h->id, h->length);
