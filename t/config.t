@@ -16,6 +16,8 @@ my $module = $ENV{TEST_NGINX_LOAD_MODULES}
              || ($ENV{BUILD} || "$top/build") . "/ngx_http_sandbox_module.so";
 my $dir = File::Temp->newdir("/tmp/sandbox-t.XXXXXX", CLEANUP => 1);
 
+chmod 0755, $dir;    # workers must get at a store in it
+
 sub write_file
 {
     my ($name, $data) = @_;
@@ -265,6 +267,7 @@ sub example
     $text =~ s{/etc/nginx/sandbox-issuer\.json}{DIR/set.json}g;
     $text =~ s{/etc/nginx/sandbox-jwt\.key}{DIR/jwt.key}g;
     $text =~ s{/etc/nginx/sandbox-jwt\.hex}{DIR/hex.key}g;
+    $text =~ s{/var/lib/nginx/sandbox}{DIR/store}g;
     $text =~ s{/run/sandbox/|/var/log/nginx/}{DIR/}g;
     $text =~ s{listen 8080}{listen unix:DIR/example.sock};
     unlike($text, qr{\s/(?:etc|var|run)/}, "no file of the host: $name");
@@ -381,6 +384,9 @@ refused("a missing key set", "", "", qr/nowhere.*(No such file|2:)/,
         jwt => "sandbox_jwks_file DIR/nowhere;");
 refused("more than 64 keys", "", "", qr/too many keys/,
         jwt => "sandbox_jwt_secret_file DIR/jwt.key;" x 65);
+refused("nine keys without a kid", "", "",
+        qr/more than 8 keys for HS256 without a "kid".*give each a "kid"/,
+        jwt => "sandbox_jwt_secret_file DIR/jwt.key;" x 9);
 
 for my $name (qw(tenant_claim conversation_claim permission_claim)) {
     for my $bad ("a..b", ".a", "a.", ".", "", 'a\\x', "a.b.c.d.e.f.g.h.i",
