@@ -8,9 +8,9 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import Gateway, cgroup_of, in_cgroup           # noqa: E402
+from gateway import H2, Gateway, cgroup_of, in_cgroup       # noqa: E402
 from gateway import token, wait_for                          # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import check, main, same, skip, test                # noqa: E402
 
 g = None
 
@@ -120,6 +120,8 @@ def no_mixing():
 @test("concurrency/too-many-of-one-id", seconds=240)
 def too_many_of_one_id():
     """More repeats of one request than an agent keeps connections."""
+    if H2:
+        skip("540 processes of curl do not ask at the same time")
     g.run("one-id", "true")
     results = together(540, lambda n: g.command(
         "one-id", "sleep 5; echo once >> log; cat log", commandId="one"))
