@@ -26,13 +26,14 @@ MODULE   := $(BUILD)/ngx_http_sandbox_module.so
 WARN     := -Wall -Wextra -Werror -Wno-unused-parameter
 OPT      ?= -O2 -g
 HARDEN   := -fstack-protector-strong -D_FORTIFY_SOURCE=2
-CFLAGS   := -std=gnu11 $(OPT) $(WARN) $(HARDEN) -Isrc/wire -Isrc/jose -MMD -MP
+CFLAGS   := -std=gnu11 $(OPT) $(WARN) $(HARDEN) -Isrc/wire -Isrc/tar -Isrc/jose -MMD -MP
 LDFLAGS  := -Wl,-z,relro -Wl,-z,now
 
 CC_OPT   ?= -g -O2 -fPIC -Wno-error=deprecated-declarations
 LD_OPT   ?= -Wl,-z,relro -Wl,-z,now -fPIC
 
 WIRE     := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/wire/*.c))
+TAR      := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/tar/*.c))
 JOSE     := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/jose/*.c))
 AGENT    := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/agent/*.c))
 RUNNER   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/runner/*.c))
@@ -59,7 +60,7 @@ help:
 build-deps:
 	@tools/deps --check build
 
-$(BUILD)/sandbox-agent: $(AGENT) $(WIRE)
+$(BUILD)/sandbox-agent: $(AGENT) $(TAR) $(WIRE)
 	@$(CC) -static $(LDFLAGS) -o $@ $^
 	@echo "built $(@F)"
 
@@ -75,7 +76,7 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS) -c -o $@ $<
 
--include $(WIRE:.o=.d) $(JOSE:.o=.d) $(AGENT:.o=.d) $(RUNNER:.o=.d) $(CTL:.o=.d)
+-include $(WIRE:.o=.d) $(TAR:.o=.d) $(JOSE:.o=.d) $(AGENT:.o=.d) $(RUNNER:.o=.d) $(CTL:.o=.d)
 
 
 # A changed config, another nginx-dev or other flags force a new configure.

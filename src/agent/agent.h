@@ -93,6 +93,7 @@ struct agent_connection_s {
     agent_connection_t       *peer;      /* next of the command's list */
     agent_command_t          *command;
     struct agent_file_s      *file;      /* NULL: it asked for none */
+    struct agent_stage_s     *stage;     /* NULL: it brings no files */
     agent_watch_t             watch;
     agent_timer_t             timer;     /* progress, PING, or linger */
     agent_connection_state_e  state;
@@ -103,6 +104,7 @@ struct agent_connection_s {
     unsigned                  fresh:1;   /* this instance was made for it */
     unsigned                  returned:1;
     unsigned                  parsed:1;  /* the preamble is */
+    unsigned                  judged:1;  /* the head is complete */
     unsigned                  head_sent:1;
     unsigned                  input_left:1;  /* the client may still send */
     unsigned                  stream:1;  /* the answer has events in it */
@@ -157,6 +159,7 @@ struct agent_command_s {
     size_t                 raw_size;     /* allocated */
     size_t                 raw_have;
     agent_request_t        request;
+    struct agent_stage_s  *stage;        /* NULL: it brings no files */
     const uint8_t         *input;        /* of stdin, within raw */
     size_t                 input_size;
     size_t                 input_sent;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "agent_stage.h"
 #include "sandbox_utf8.h"
 
 
@@ -433,6 +434,10 @@ agent_answer_names(sandbox_writer_t *w, const agent_command_t *command)
     sandbox_write_number(w, SANDBOX_TAG_INSTANCE, agent.instance);
     sandbox_write_string(w, SANDBOX_TAG_CWD, command->cwd);
     sandbox_write_number(w, SANDBOX_TAG_WALL_MS, command->request.wall_ms);
+
+    if (command->stage != NULL) {
+        agent_stage_write(command->stage, w);
+    }
 }
 
 

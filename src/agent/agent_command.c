@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent_stage.h"
 #include "sandbox_utf8.h"
 
 
@@ -90,6 +91,9 @@ agent_command_new(agent_connection_t *c, const agent_request_t *request)
     c->in_size = 0;
     c->in_have = 0;
 
+    command->stage = c->stage;
+    c->stage = NULL;
+
     command->request = *request;
     start = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
     command->input = command->raw + start;
@@ -137,6 +141,11 @@ void
 agent_command_start(agent_command_t *command)
 {
     const char  *code;
+
+    if (agent_stage_apply(command->stage) == -1) {
+        agent_command_refuse(command, "stage_needed", "");
+        return;
+    }
 
     command->directory = agent_directory_open(command->request.cwd,
                                               command->request.cwd_size,
@@ -231,6 +240,10 @@ agent_command_free(agent_command_t *command)
         agent_events_release(command->events);
     }
 
+    if (command->stage != NULL) {
+        agent_stage_free(command->stage);
+    }
+
     agent.request_bytes -= command->raw_size;
     free(command->raw);
     free(command);
@@ -255,7 +268,14 @@ agent_command_refuse(agent_command_t *command, const char *code,
     while ((c = command->waiting) != NULL) {
         command->waiting = c->peer;
         c->command = NULL;
-        agent_connection_error(c, code, detail, 0);
+
+        if (strcmp(code, "stage_needed") == 0) {
+            agent_stage_needed(c, command->stage, command->request.id,
+                               command->request.id_size, command->sequence);
+
+        } else {
+            agent_connection_error(c, code, detail, 0);
+        }
     }
 
     agent_command_free(command);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent_file.h"
+#include "agent_stage.h"
 #include "sandbox_control.h"
 
 
@@ -381,6 +382,10 @@ agent_connection_detach(agent_connection_t *c)
         agent_file_lost(c);
     }
 
+    if (c->stage != NULL) {
+        agent_stage_free(c->stage);
+    }
+
     agent_connection_forget(c);
     agent.connections--;
 
@@ -569,6 +574,10 @@ agent_connection_timeout(agent_timer_t *timer)
     c = timer->data;
 
     if (c->state == AGENT_CONNECTION_READ) {
+        if (agent_stage_work(c)) {
+            return;
+        }
+
         agent_connection_error(c, "slow_request",
                                "The request did not come within 10 s.", 0);
         agent_queue_process();

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent_body.h"
 #include "agent_file.h"
 #include "agent_spool.h"
 
@@ -26,11 +27,7 @@
 typedef struct {
     agent_spool_t  spool;
     int            directory;            /* that is there; O_PATH */
-    size_t         left;                 /* of the body, or of the chunk */
-    unsigned       chunked:1;
-    unsigned       end:1;                /* of a chunked body */
-    unsigned       length_have;
-    uint8_t        length[SANDBOX_WIRE_CHUNK_SIZE];
+    agent_body_t   body;
     char           path[SANDBOX_WIRE_MAX_PATH];      /* from there */
 } agent_file_write_t;
 
@@ -39,8 +36,7 @@ static int agent_file_write_find(agent_file_t *file, agent_file_write_t *w);
 static int agent_file_write_missing(agent_file_t *file,
     agent_file_write_t *w);
 static int agent_file_write_link(agent_file_t *file);
-static int agent_file_write_room(agent_connection_t *c,
-    const agent_file_write_t *w);
+static int agent_file_write_room(const agent_file_write_t *w);
 static void agent_file_write_body(agent_connection_t *c);
 static int agent_file_write_feed(agent_file_write_t *w, const uint8_t *p,
     size_t size);
@@ -70,11 +66,9 @@ agent_file_write_start(agent_connection_t *c)
     }
 
     w->spool.fd = -1;
+    w->spool.name[0] = '\0';
     w->directory = -1;
-    w->length_have = 0;
-    w->end = 0;
-    w->chunked = c->preamble.body == SANDBOX_WIRE_BODY_CHUNKED;
-    w->left = w->chunked ? 0 : c->preamble.body;
+    agent_body_init(&w->body, c->preamble.body);
 
     file->data = w;
     file->end = agent_file_write_end;
@@ -93,7 +87,7 @@ agent_file_write_start(agent_connection_t *c)
     }
 
     if (rc == 0) {
-        rc = agent_file_write_room(c, w);
+        rc = agent_file_write_room(w);
     }
 
     if (rc == 0) {
@@ -270,7 +264,7 @@ agent_file_write_link(agent_file_t *file)
 /* Whether the user may write there, and the disk has room. */
 
 static int
-agent_file_write_room(agent_connection_t *c, const agent_file_write_t *w)
+agent_file_write_room(const agent_file_write_t *w)
 {
     int            rc;
     struct statfs  fs;
@@ -288,8 +282,8 @@ agent_file_write_room(agent_connection_t *c, const agent_file_write_t *w)
         return errno;
     }
 
-    return !w->chunked && fs.f_bsize > 0
-           && w->left / fs.f_bsize > fs.f_bavail ? ENOSPC : 0;
+    return fs.f_bsize > 0 && w->body.left / fs.f_bsize > fs.f_bavail
+           ? ENOSPC : 0;
 }
 
 
@@ -309,7 +303,7 @@ agent_file_write_body(agent_connection_t *c)
 
     for (i = 0; i < AGENT_FILE_READS && rc != -1; i++) {
 
-        if (w->chunked ? w->end : w->left == 0) {
+        if (w->body.end) {
             c->input_left = 0;
             agent_file_write_done(c);
             return;
@@ -321,8 +315,8 @@ agent_file_write_body(agent_connection_t *c)
             c->in_at = c->in_have;
 
         } else {
-            size = w->chunked || w->left > sizeof(buffer) ? sizeof(buffer)
-                                                          : w->left;
+            size = w->body.chunked || w->body.left > sizeof(buffer)
+                   ? sizeof(buffer) : w->body.left;
             p = buffer;
             n = recv(c->watch.fd, buffer, size, MSG_DONTWAIT);
         }
@@ -366,44 +360,19 @@ agent_file_write_body(agent_connection_t *c)
 static int
 agent_file_write_feed(agent_file_write_t *w, const uint8_t *p, size_t size)
 {
-    int     rc;
-    size_t  n;
+    int             rc, error;
+    size_t          n;
+    const uint8_t  *data;
 
-    while (size && !w->end) {
+    while ((rc = agent_body_next(&w->body, &p, &size, &data, &n)) == 1) {
+        error = agent_file_write_bytes(w, data, n);
 
-        if (w->left) {
-            n = size < w->left ? size : w->left;
-            rc = agent_file_write_bytes(w, p, n);
-
-            if (rc) {
-                return rc;
-            }
-
-            w->left -= n;
-            p += n;
-            size -= n;
-            continue;
-        }
-
-        if (!w->chunked) {
-            return 0;
-        }
-
-        w->length[w->length_have++] = *p++;
-        size--;
-
-        if (w->length_have == sizeof(w->length)) {
-            w->length_have = 0;
-            w->left = sandbox_get32(w->length);
-            w->end = w->left == 0;
-
-            if (w->left > SANDBOX_WIRE_MAX_CHUNK) {
-                return -1;
-            }
+        if (error) {
+            return error;
         }
     }
 
-    return 0;
+    return rc;
 }
 
 

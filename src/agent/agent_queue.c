@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent_stage.h"
+
 
 static int agent_queue_known(agent_connection_t *c, agent_request_t *request);
 static unsigned agent_queue_detached(void);
@@ -379,6 +381,14 @@ agent_queue_place(const agent_command_t *front)
 {
     uint64_t             now, age;
     agent_connection_t  *c;
+
+    /* one that was asked for its files is about to come back with them */
+
+    if (agent_stage_held(front->sequence, &age)) {
+        agent_queue_timer.handler = agent_queue_again;
+        agent_timer_set(&agent_queue_timer, age);
+        return 0;
+    }
 
     now = agent_now_us();
 

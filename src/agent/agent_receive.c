@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent_stage.h"
+
 
 #define AGENT_RECEIVE_START  (8 * 1024)          /* bytes of the first read */
 #define AGENT_RECEIVE_READS  32                  /* in one round */
@@ -39,9 +41,19 @@ agent_receive(agent_connection_t *c)
 
     progress = 0;
 
+    if (c->stage != NULL && (c->stage->streaming || c->stage->working)) {
+        agent_stage_receive(c);
+        return;
+    }
+
     for (i = 0; i < AGENT_RECEIVE_READS; i++) {
 
         rc = agent_receive_parse(c);
+
+        if (rc == SANDBOX_END) {
+            agent_stage_receive(c);
+            return;
+        }
 
         if (rc == SANDBOX_BAD) {
             return;
@@ -136,7 +148,7 @@ done:
 
 /*
  * SANDBOX_OK: the request is complete.  SANDBOX_BAD: it was refused, c may
- * be gone.  SANDBOX_AGAIN: it needs more bytes.
+ * be gone.  SANDBOX_AGAIN: it needs more bytes.  SANDBOX_END: its files come.
  */
 
 static int
@@ -169,16 +181,34 @@ agent_receive_parse(agent_connection_t *c)
             goto refused;
         }
 
-        if (agent_receive_whole(c) > agent.request_limit) {
-            code = "command_too_large";
-            detail = agent_receive_memory;
-            goto refused;
-        }
-
         c->parsed = 1;
     }
 
     whole = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;
+
+    if (!c->judged) {
+        if (c->in_have >= whole) {
+            c->judged = 1;
+
+            if (c->preamble.operation == SANDBOX_OPERATION_COMMAND) {
+                rc = agent_stage_begin(c);
+
+                if (rc) {
+                    return rc == -1 ? SANDBOX_BAD : SANDBOX_END;
+                }
+            }
+        }
+
+        /* the body of a command may be files that don't stay in memory */
+
+        if ((c->judged || c->preamble.operation != SANDBOX_OPERATION_COMMAND)
+            && agent_receive_whole(c) > agent.request_limit)
+        {
+            code = "command_too_large";
+            detail = agent_receive_memory;
+            goto refused;
+        }
+    }
 
     if (agent_receive_passes(c)) {
 

@@ -8,6 +8,7 @@
 #include "agent_request.h"
 
 
+static int agent_request_repeats(unsigned tag);
 static const char *agent_request_bytes(const sandbox_field_t *field,
     size_t most, const uint8_t **data, size_t *size);
 static const char *agent_request_number(agent_request_t *request,
@@ -90,7 +91,7 @@ agent_request_read(agent_request_t *request, unsigned operation,
 
     while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
 
-        if (field.tag < 64 && field.tag != SANDBOX_TAG_ENV) {
+        if (field.tag < 64 && !agent_request_repeats(field.tag)) {
             if (seen & (uint64_t) 1 << field.tag) {
                 *detail = "A field of the command comes twice.";
                 return "bad_request";
@@ -218,6 +219,16 @@ agent_request_env_valid(const uint8_t *p, size_t size)
     }
 
     return i > 0 && i < size && memchr(p, '\0', size) == NULL;
+}
+
+
+/* What is staged is read by agent_stage_request.c. */
+
+static int
+agent_request_repeats(unsigned tag)
+{
+    return tag == SANDBOX_TAG_ENV || tag == SANDBOX_TAG_STAGE
+           || tag == SANDBOX_TAG_STAGE_BODY;
 }
 
 

@@ -179,7 +179,12 @@ agent_spool_create(agent_spool_t *spool, int beside)
     rc = errno;
     agent_directory_user(0);
 
-    return spool->fd == -1 ? rc : 0;
+    if (spool->fd == -1) {
+        spool->name[0] = '\0';
+        return rc;
+    }
+
+    return 0;
 }
 
 
@@ -237,14 +242,37 @@ done:
 
 
 void
-agent_spool_drop(agent_spool_t *spool)
+agent_spool_keep(agent_spool_t *spool)
 {
-    if (spool->fd == -1) {
-        return;
+    if (spool->name[0]) {
+        close(spool->fd);
+        spool->fd = -1;
+    }
+}
+
+
+int
+agent_spool_stat(const agent_spool_t *spool, struct stat *st)
+{
+    int  rc;
+
+    if (spool->fd != -1) {
+        return fstat(spool->fd, st) == -1 ? errno : 0;
     }
 
-    close(spool->fd);
-    spool->fd = -1;
+    rc = fstatat(spool->dir, spool->name, st, AT_SYMLINK_NOFOLLOW);
+
+    return rc == -1 ? errno : 0;
+}
+
+
+void
+agent_spool_drop(agent_spool_t *spool)
+{
+    if (spool->fd != -1) {
+        close(spool->fd);
+        spool->fd = -1;
+    }
 
     if (spool->name[0]) {
         agent_directory_user(1);
@@ -311,7 +339,12 @@ agent_spool_beside(agent_spool_t *spool, int beside)
 
     agent_directory_user(0);
 
-    return spool->fd == -1 ? rc : 0;
+    if (spool->fd == -1) {
+        spool->name[0] = '\0';
+        return rc;
+    }
+
+    return 0;
 }
 
 

@@ -8,6 +8,7 @@
 #define AGENT_SPOOL_H
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "sandbox_wire.h"
 
@@ -44,6 +45,12 @@ int agent_spool_create(agent_spool_t *spool, int beside);
  */
 int agent_spool_commit(agent_spool_t *spool, int directory, const char *name,
     int replace);
+
+/* Closes it if it has a name; it can be committed all the same. */
+void agent_spool_keep(agent_spool_t *spool);
+
+/* 0, or an errno. */
+int agent_spool_stat(const agent_spool_t *spool, struct stat *st);
 
 /* Closes it, and removes it if it was not committed. */
 void agent_spool_drop(agent_spool_t *spool);

@@ -155,7 +155,7 @@ def read_fields(data):
     return out
 
 
-def unique(pairs, repeated=("ENV",)):
+def unique(pairs, repeated=("ENV", "NOTICE")):
     """A dictionary; a name that comes twice is refused, except ENV."""
     out = {}
     for name, value in pairs:

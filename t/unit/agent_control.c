@@ -16,6 +16,7 @@
 
 #include "agent.h"
 #include "agent_file.h"
+#include "agent_stage.h"
 #include "sandbox_control.h"
 #include "test.h"
 
@@ -518,6 +519,32 @@ agent_stdin_tick(agent_connection_t *c)
 
 void
 agent_stdin_lost(agent_connection_t *c)
+{
+}
+
+
+int
+agent_stage_begin(agent_connection_t *c)
+{
+    return 0;
+}
+
+
+void
+agent_stage_receive(agent_connection_t *c)
+{
+}
+
+
+int
+agent_stage_work(agent_connection_t *c)
+{
+    return 0;
+}
+
+
+void
+agent_stage_free(agent_stage_t *stage)
 {
 }
 

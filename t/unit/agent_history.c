@@ -5,6 +5,7 @@
  */
 
 /* link: src/agent/agent_history.c src/agent/agent_history_disk.c */
+/* link: src/agent/agent_stage_request.c src/agent/agent_path.c */
 /* link: src/agent/agent_history_load.c src/agent/agent_history_list.c */
 /* link: src/agent/agent_store.c src/agent/agent_events.c */
 /* link: src/agent/agent_answer.c src/agent/agent_output.c */

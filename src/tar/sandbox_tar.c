@@ -1,0 +1,607 @@
+/*
+ * A tar, header by header.  What it does not know it refuses: a skill is read
+ * as a whole or not at all.
+ */
+
+#include "sandbox_tar.h"
+
+#include <string.h>
+
+
+#define SANDBOX_TAR_HEADER  0            /* states */
+#define SANDBOX_TAR_EXTRA   1
+#define SANDBOX_TAR_CONTENT 2
+#define SANDBOX_TAR_AFTER   3
+
+
+/* places in a header */
+
+#define SANDBOX_TAR_MODE      100
+#define SANDBOX_TAR_SIZE      124
+#define SANDBOX_TAR_SUM       148
+#define SANDBOX_TAR_TYPE      156
+#define SANDBOX_TAR_TARGET    157
+#define SANDBOX_TAR_MAGIC     257
+#define SANDBOX_TAR_PREFIX    345
+
+
+static int sandbox_tar_bad(sandbox_tar_t *tar, const char *error);
+static int sandbox_tar_header(sandbox_tar_t *tar);
+static int sandbox_tar_checksum(const uint8_t *block);
+static int sandbox_tar_number(const uint8_t *p, size_t size, uint64_t *value);
+static size_t sandbox_tar_length(const uint8_t *p, size_t size);
+static int sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size);
+static int sandbox_tar_named(sandbox_tar_t *tar);
+static int sandbox_tar_extra(sandbox_tar_t *tar);
+static int sandbox_tar_pax(sandbox_tar_t *tar);
+static int sandbox_tar_record(sandbox_tar_t *tar, const char *key,
+    size_t key_size, const char *value, size_t size);
+static void sandbox_tar_fetch(uint8_t *to, const uint8_t **p, size_t *size,
+    size_t n);
+
+
+void
+sandbox_tar_init(sandbox_tar_t *tar)
+{
+    memset(tar, 0, offsetof(sandbox_tar_t, next_path));
+    tar->error = NULL;
+}
+
+
+int
+sandbox_tar_next(sandbox_tar_t *tar, const uint8_t **p, size_t *size,
+    const uint8_t **data, size_t *length)
+{
+    int     rc;
+    size_t  n;
+
+    while (*size) {
+
+        if (tar->zeros == 2) {
+            return SANDBOX_TAR_DONE;
+        }
+
+        switch (tar->state) {
+
+        case SANDBOX_TAR_AFTER:
+            n = *size < tar->skip ? *size : tar->skip;
+            tar->skip -= n;
+            *p += n;
+            *size -= n;
+
+            if (tar->skip == 0) {
+                tar->state = SANDBOX_TAR_HEADER;
+            }
+
+            break;
+
+        case SANDBOX_TAR_CONTENT:
+            *data = *p;
+            *length = *size < tar->data ? *size : tar->data;
+            *p += *length;
+            *size -= *length;
+            tar->data -= *length;
+
+            if (tar->data == 0) {
+                tar->state = tar->skip ? SANDBOX_TAR_AFTER
+                                       : SANDBOX_TAR_HEADER;
+            }
+
+            return SANDBOX_TAR_DATA;
+
+        case SANDBOX_TAR_EXTRA:
+            n = *size < tar->extra_left ? *size : tar->extra_left;
+            sandbox_tar_fetch(tar->extra + tar->extra_have, p, size, n);
+            tar->extra_have += n;
+            tar->extra_left -= n;
+
+            if (tar->extra_left == 0) {
+                tar->state = tar->skip ? SANDBOX_TAR_AFTER
+                                       : SANDBOX_TAR_HEADER;
+
+                if (sandbox_tar_extra(tar) == -1) {
+                    return SANDBOX_TAR_BAD;
+                }
+            }
+
+            break;
+
+        default:
+            n = SANDBOX_TAR_BLOCK - tar->block_have;
+            n = *size < n ? *size : n;
+            sandbox_tar_fetch(tar->block + tar->block_have, p, size, n);
+            tar->block_have += n;
+
+            if (tar->block_have < SANDBOX_TAR_BLOCK) {
+                break;
+            }
+
+            tar->block_have = 0;
+            rc = sandbox_tar_header(tar);
+
+            if (rc != SANDBOX_TAR_AGAIN) {
+                return rc;
+            }
+        }
+    }
+
+    return tar->zeros == 2 ? SANDBOX_TAR_DONE : SANDBOX_TAR_AGAIN;
+}
+
+
+int
+sandbox_tar_path(char *out, const char *path, size_t length)
+{
+    size_t    n, have;
+    unsigned  parts;
+
+    have = 0;
+    parts = 0;
+
+    if (length && path[0] == '/') {
+        return -1;
+    }
+
+    while (length) {
+        for (n = 0; n < length && path[n] != '/'; n++) {
+            if (path[n] == '\0') {
+                return -1;
+            }
+        }
+
+        if (n == 2 && path[0] == '.' && path[1] == '.') {
+            return -1;
+        }
+
+        if (n == 0 || n > 255) {
+            return -1;
+        }
+
+        /* "./" is how most begin */
+
+        if (!(n == 1 && path[0] == '.')) {
+            if (have + n + 2 > SANDBOX_TAR_MAX_NAME
+                || ++parts > SANDBOX_TAR_MAX_DEPTH)
+            {
+                return -1;
+            }
+
+            if (have) {
+                out[have++] = '/';
+            }
+
+            memcpy(out + have, path, n);
+            have += n;
+        }
+
+        n += n < length;
+        path += n;
+        length -= n;
+    }
+
+    out[have] = '\0';
+
+    return 0;
+}
+
+
+int
+sandbox_tar_inside(const char *path, const char *target)
+{
+    int          depth;
+    size_t       n;
+    const char  *p;
+
+    if (target[0] == '/' || target[0] == '\0') {
+        return 0;
+    }
+
+    depth = 0;
+
+    for (p = path; *p; p++) {
+        depth += *p == '/';
+    }
+
+    /* never above the top, at no step of the way */
+
+    for (p = target; *p; p += n + (p[n] == '/')) {
+        n = strcspn(p, "/");
+
+        if (n == 2 && p[0] == '.' && p[1] == '.') {
+            if (--depth < 0) {
+                return 0;
+            }
+
+        } else if (n && !(n == 1 && p[0] == '.')) {
+            depth++;
+        }
+    }
+
+    return 1;
+}
+
+
+static int
+sandbox_tar_bad(sandbox_tar_t *tar, const char *error)
+{
+    tar->error = error;
+
+    return SANDBOX_TAR_BAD;
+}
+
+
+static int
+sandbox_tar_header(sandbox_tar_t *tar)
+{
+    uint8_t   type;
+    uint64_t  size;
+
+    static const uint8_t  zero[SANDBOX_TAR_BLOCK];
+
+    if (memcmp(tar->block, zero, SANDBOX_TAR_BLOCK) == 0) {
+        tar->zeros++;
+        return tar->zeros == 2 ? SANDBOX_TAR_DONE : SANDBOX_TAR_AGAIN;
+    }
+
+    if (tar->zeros) {
+        return sandbox_tar_bad(tar, "Something follows the end of the tar.");
+    }
+
+    if (!sandbox_tar_checksum(tar->block)) {
+        return sandbox_tar_bad(tar, "It is no plain tar, or damaged.");
+    }
+
+    if (sandbox_tar_number(tar->block + SANDBOX_TAR_SIZE, 12, &size) == -1) {
+        return sandbox_tar_bad(tar, "A size in the tar can't be.");
+    }
+
+    type = tar->block[SANDBOX_TAR_TYPE];
+
+    if (type != 'x' && type != 'g' && type != 'L' && type != 'K') {
+        return sandbox_tar_entry(tar, size);
+    }
+
+    if (size > SANDBOX_TAR_MAX_EXTRA) {
+        return sandbox_tar_bad(tar, "A header of the tar is too long.");
+    }
+
+    if (++tar->entries > 3 * SANDBOX_TAR_MAX_ENTRIES) {
+        return sandbox_tar_bad(tar, "The tar has more than 20,000 entries.");
+    }
+
+    tar->extra_type = type;
+    tar->extra_have = 0;
+    tar->extra_left = size;
+    tar->skip = -size % SANDBOX_TAR_BLOCK;
+    tar->state = size ? SANDBOX_TAR_EXTRA : SANDBOX_TAR_HEADER;
+
+    return SANDBOX_TAR_AGAIN;
+}
+
+
+static int
+sandbox_tar_checksum(const uint8_t *block)
+{
+    size_t    i;
+    uint64_t  stored, sum;
+
+    if (sandbox_tar_number(block + SANDBOX_TAR_SUM, 8, &stored) == -1) {
+        return 0;
+    }
+
+    sum = 8 * ' ';
+
+    for (i = 0; i < SANDBOX_TAR_BLOCK; i++) {
+        if (i < SANDBOX_TAR_SUM || i >= SANDBOX_TAR_SUM + 8) {
+            sum += block[i];
+        }
+    }
+
+    return sum == stored;
+}
+
+
+/* Octal digits, blanks around them. */
+
+static int
+sandbox_tar_number(const uint8_t *p, size_t size, uint64_t *value)
+{
+    size_t  i;
+
+    *value = 0;
+
+    for (i = 0; i < size && p[i] == ' '; i++) { /* void */ }
+
+    for ( /* void */ ; i < size && p[i] >= '0' && p[i] <= '7'; i++) {
+        *value = *value * 8 + (p[i] - '0');
+    }
+
+    return i == size || p[i] == ' ' || p[i] == '\0' ? 0 : -1;
+}
+
+
+static size_t
+sandbox_tar_length(const uint8_t *p, size_t size)
+{
+    const uint8_t  *end;
+
+    end = memchr(p, '\0', size);
+
+    return end != NULL ? (size_t) (end - p) : size;
+}
+
+
+static int
+sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size)
+{
+    uint64_t              mode;
+    sandbox_tar_entry_t  *e;
+
+    e = &tar->entry;
+
+    if (sandbox_tar_named(tar) == -1) {
+        return SANDBOX_TAR_BAD;
+    }
+
+    if (tar->has_size) {
+        size = tar->next_size;
+    }
+
+    if (sandbox_tar_number(tar->block + SANDBOX_TAR_MODE, 8, &mode) == -1) {
+        return sandbox_tar_bad(tar, "A mode in the tar can't be.");
+    }
+
+    e->mode = mode & 0777;
+    e->size = 0;
+
+    switch (tar->block[SANDBOX_TAR_TYPE]) {
+
+    case '0':
+    case '\0':
+    case '7':
+        e->type = SANDBOX_TAR_FILE;
+        e->size = size;
+        break;
+
+    case '5':
+        e->type = SANDBOX_TAR_DIRECTORY;
+        break;
+
+    case '2':
+        e->type = SANDBOX_TAR_LINK;
+
+        if (!sandbox_tar_inside(e->path, e->target)) {
+            return sandbox_tar_bad(tar, "A link leads out of the tar.");
+        }
+
+        break;
+
+    default:
+        return sandbox_tar_bad(tar, "The tar has something else than files, "
+                               "directories and symbolic links.");
+    }
+
+    if (e->path[0] == '\0' && e->type != SANDBOX_TAR_DIRECTORY) {
+        return sandbox_tar_bad(tar, "A file of the tar has no name.");
+    }
+
+    if (e->type != SANDBOX_TAR_FILE && size != 0) {
+        return sandbox_tar_bad(tar, "Something in the tar has a size that is "
+                               "no file.");
+    }
+
+    if (size > SANDBOX_TAR_MAX_BYTES
+        || tar->bytes + size > SANDBOX_TAR_MAX_BYTES)
+    {
+        return sandbox_tar_bad(tar, "The files of the tar are more than "
+                               "256 MiB.");
+    }
+
+    if (++tar->entries > SANDBOX_TAR_MAX_ENTRIES) {
+        return sandbox_tar_bad(tar, "The tar has more than 20,000 entries.");
+    }
+
+    tar->bytes += size;
+    tar->data = size;
+    tar->skip = -size % SANDBOX_TAR_BLOCK;
+    tar->state = size ? SANDBOX_TAR_CONTENT : SANDBOX_TAR_HEADER;
+    tar->has_path = 0;
+    tar->has_target = 0;
+    tar->has_size = 0;
+
+    return SANDBOX_TAR_ENTRY;
+}
+
+
+/* Its path and target, from the header or what came before it. */
+
+static int
+sandbox_tar_named(sandbox_tar_t *tar)
+{
+    char                  path[SANDBOX_TAR_BLOCK];
+    size_t                length, n;
+    const char           *from;
+    const uint8_t        *b;
+    sandbox_tar_entry_t  *e;
+
+    b = tar->block;
+    e = &tar->entry;
+
+    if (tar->has_path) {
+        from = tar->next_path;
+        length = strlen(from);
+
+    } else {
+        length = 0;
+
+        if (memcmp(b + SANDBOX_TAR_MAGIC, "ustar", 6) == 0
+            && b[SANDBOX_TAR_PREFIX])
+        {
+            length = sandbox_tar_length(b + SANDBOX_TAR_PREFIX, 155);
+            memcpy(path, b + SANDBOX_TAR_PREFIX, length);
+            path[length++] = '/';
+        }
+
+        n = sandbox_tar_length(b, 100);
+        memcpy(path + length, b, n);
+        length += n;
+        from = path;
+    }
+
+    if (sandbox_tar_path(e->path, from, length) == -1) {
+        sandbox_tar_bad(tar, "A path of the tar is absolute, has \"..\", or "
+                        "is too long or too deep.");
+        return -1;
+    }
+
+    if (tar->has_target) {
+        strcpy(e->target, tar->next_target);
+
+    } else {
+        n = sandbox_tar_length(b + SANDBOX_TAR_TARGET, 100);
+        memcpy(e->target, b + SANDBOX_TAR_TARGET, n);
+        e->target[n] = '\0';
+    }
+
+    return 0;
+}
+
+
+/* A header before a header is there. */
+
+static int
+sandbox_tar_extra(sandbox_tar_t *tar)
+{
+    size_t  length;
+
+    if (tar->extra_type == 'g') {
+        return 0;
+    }
+
+    if (tar->extra_type == 'x') {
+        return sandbox_tar_pax(tar);
+    }
+
+    tar->extra[tar->extra_have] = '\0';
+    length = strlen((char *) tar->extra);
+
+    return sandbox_tar_record(tar, tar->extra_type == 'L' ? "path"
+                                                          : "linkpath",
+                              tar->extra_type == 'L' ? 4 : 8,
+                              (char *) tar->extra, length);
+}
+
+
+/* "LENGTH KEY=VALUE\n", one after the other. */
+
+static int
+sandbox_tar_pax(sandbox_tar_t *tar)
+{
+    size_t       length, digits, left;
+    const char  *p, *key, *equals, *end;
+
+    p = (const char *) tar->extra;
+
+    for (left = tar->extra_have; left; left -= length) {
+        length = 0;
+
+        for (digits = 0; digits < left && digits < 6 && p[digits] >= '0'
+                         && p[digits] <= '9'; digits++)
+        {
+            length = length * 10 + (p[digits] - '0');
+        }
+
+        if (digits == 0 || digits == left || p[digits] != ' '
+            || length > left || length < digits + 3 || p[length - 1] != '\n')
+        {
+            goto bad;
+        }
+
+        key = p + digits + 1;
+        end = p + length - 1;
+        equals = memchr(key, '=', end - key);
+
+        if (equals == NULL) {
+            goto bad;
+        }
+
+        if (sandbox_tar_record(tar, key, equals - key, equals + 1,
+                               end - equals - 1) == -1)
+        {
+            return -1;
+        }
+
+        p += length;
+    }
+
+    return 0;
+
+bad:
+
+    sandbox_tar_bad(tar, "A header of the tar is malformed.");
+
+    return -1;
+}
+
+
+static int
+sandbox_tar_record(sandbox_tar_t *tar, const char *key, size_t key_size,
+    const char *value, size_t size)
+{
+    char      *out;
+    size_t     i;
+    uint64_t   number;
+
+    if (key_size == 4 && memcmp(key, "size", 4) == 0) {
+        number = 0;
+
+        for (i = 0; i < size; i++) {
+            if (value[i] < '0' || value[i] > '9' || i == 15) {
+                sandbox_tar_bad(tar, "A size in the tar can't be.");
+                return -1;
+            }
+
+            number = number * 10 + (value[i] - '0');
+        }
+
+        tar->next_size = number;
+        tar->has_size = 1;
+
+        return 0;
+    }
+
+    if (key_size == 4 && memcmp(key, "path", 4) == 0) {
+        out = tar->next_path;
+        tar->has_path = 1;
+
+    } else if (key_size == 8 && memcmp(key, "linkpath", 8) == 0) {
+        out = tar->next_target;
+        tar->has_target = 1;
+
+    } else if (key_size >= 11 && memcmp(key, "GNU.sparse.", 11) == 0) {
+        sandbox_tar_bad(tar, "The tar has sparse files.");
+        return -1;
+
+    } else {
+        return 0;
+    }
+
+    if (size >= SANDBOX_TAR_MAX_NAME || memchr(value, '\0', size) != NULL) {
+        sandbox_tar_bad(tar, "A path of the tar is too long.");
+        return -1;
+    }
+
+    memcpy(out, value, size);
+    out[size] = '\0';
+
+    return 0;
+}
+
+
+static void
+sandbox_tar_fetch(uint8_t *to, const uint8_t **p, size_t *size, size_t n)
+{
+    memcpy(to, *p, n);
+    *p += n;
+    *size -= n;
+}
