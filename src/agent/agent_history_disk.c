@@ -22,7 +22,7 @@
 #define AGENT_HISTORY_SHORT    ((uint64_t) 64 * 1024)
 #define AGENT_HISTORY_DELAY    1         /* ms, after an answer */
 #define AGENT_HISTORY_OUTPUT   50        /* ms, after a receipt */
-#define AGENT_HISTORY_BUSY     1000      /* ms, while others run */
+#define AGENT_HISTORY_BUSY     200       /* ms, while others run */
 #define AGENT_HISTORY_RETRY    64        /* commands, then a new try */
 
 typedef struct {

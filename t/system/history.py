@@ -627,6 +627,7 @@ def over_http():
         t = threading.Thread(target=lambda: lost.append(
             g.command("h", "sleep 60", commandId="dies")))
         pid = g.agent("h")                  # by a command of its own
+        time.sleep(1)                       # output is on the disk soon
         t.start()
         wait_for(lambda: get("/dies").status == 200
                  and get("/dies").json["state"] == "running", 10, "its start")
