@@ -81,7 +81,8 @@ typedef enum {
 
 /*
  * Why a token is refused.  Every one of them is a 401 with error
- * "invalid_token", except FAILED, which is ours (no memory): a 500.
+ * "invalid_token", except AWAITED, which is a 503, and FAILED, which is ours
+ * (no memory): a 500.
  */
 
 typedef enum {
@@ -92,6 +93,7 @@ typedef enum {
     SANDBOX_JOSE_UNKNOWN_KID,      /* no key has that kid, and none without
                                       a kid verifies it: a newer key set
                                       might; no other status asks for one */
+    SANDBOX_JOSE_AWAITED,          /* a key that is on its way might fit */
     SANDBOX_JOSE_SIGNATURE,
     SANDBOX_JOSE_CLAIMS,           /* a claim is missing or of a wrong type */
     SANDBOX_JOSE_EXPIRED,
@@ -107,6 +109,8 @@ typedef struct sandbox_jose_path_s  sandbox_jose_path_t;
 
 typedef struct {
     unsigned                   algorithms;  /* 0: those of the keys */
+    unsigned                   awaited;     /* those of keys that are not
+                                               here yet; 0: all are */
     unsigned                   leeway;      /* seconds, at most MAX_LEEWAY */
     const char                *issuer;      /* NULL: any, or none */
     const char *const         *audiences;   /* one of them must be in aud */
@@ -183,6 +187,13 @@ int sandbox_jose_jwks(const uint8_t *data, size_t size, unsigned flags,
 /* The algorithms this key verifies, a set of SANDBOX_JOSE_HS256 and so on. */
 unsigned sandbox_jose_key_algorithms(const sandbox_jose_key_t *key);
 
+/*
+ * The algorithms of which some of these keys are never tried: more than
+ * SANDBOX_JOSE_MAX_TRIES are for one of them and have no kid, or one kid.
+ */
+unsigned sandbox_jose_crowded(const sandbox_jose_key_t *const *keys,
+    size_t nkeys);
+
 /* The algorithm of that exact name ("HS256"), 0 if there is none. */
 unsigned sandbox_jose_algorithm(const char *name, size_t size);
 
@@ -201,7 +212,8 @@ unsigned sandbox_jose_supported(void);
  *
  * A key that has a kid verifies only tokens that name it; a token whose kid
  * belongs to a key is not tried with another one.  Of the keys that fit, only
- * the first SANDBOX_JOSE_MAX_TRIES are tried.  nkeys may be 0.
+ * the first SANDBOX_JOSE_MAX_TRIES are tried.  nkeys may be 0.  What none of
+ * them verifies is AWAITED where its algorithm is one of policy->awaited.
  */
 sandbox_jose_status_t sandbox_jose_verify(
     const sandbox_jose_key_t *const *keys, size_t nkeys,

@@ -16,8 +16,10 @@
 
 
 static sandbox_jose_status_t sandbox_jose_try_keys(
-    const sandbox_jose_key_t *const *keys, size_t nkeys, unsigned allowed,
-    const sandbox_jose_parts_t *parts);
+    const sandbox_jose_key_t *const *keys, size_t nkeys,
+    const sandbox_jose_policy_t *policy, const sandbox_jose_parts_t *parts);
+static int sandbox_jose_same_kid(const sandbox_jose_key_t *one,
+    const sandbox_jose_key_t *two);
 static int sandbox_jose_kid_known(const sandbox_jose_key_t *const *keys,
     size_t nkeys, const char *kid);
 static sandbox_jose_status_t sandbox_jose_by_libjwt(
@@ -40,7 +42,6 @@ sandbox_jose_verify(const sandbox_jose_key_t *const *keys, size_t nkeys,
 {
     json_t                *claims;
     int64_t                expires;
-    unsigned               allowed;
     sandbox_jose_parts_t   parts;
     sandbox_jose_status_t  status;
 
@@ -59,10 +60,9 @@ sandbox_jose_verify(const sandbox_jose_key_t *const *keys, size_t nkeys,
         return SANDBOX_JOSE_CLAIMS;
     }
 
-    allowed = policy->algorithms != 0 ? policy->algorithms : ~0u;
     expires = 0;
 
-    status = sandbox_jose_try_keys(keys, nkeys, allowed, &parts);
+    status = sandbox_jose_try_keys(keys, nkeys, policy, &parts);
 
     sandbox_jose_parts_free(&parts);
 
@@ -102,6 +102,9 @@ sandbox_jose_reason(sandbox_jose_status_t status)
     case SANDBOX_JOSE_UNKNOWN_KID:
         return "the token names a key that is not known";
 
+    case SANDBOX_JOSE_AWAITED:
+        return "the keys that might verify the token are not here yet";
+
     case SANDBOX_JOSE_SIGNATURE:
         return "the token's signature is wrong";
 
@@ -130,12 +133,15 @@ sandbox_jose_reason(sandbox_jose_status_t status)
 
 static sandbox_jose_status_t
 sandbox_jose_try_keys(const sandbox_jose_key_t *const *keys, size_t nkeys,
-    unsigned allowed, const sandbox_jose_parts_t *parts)
+    const sandbox_jose_policy_t *policy, const sandbox_jose_parts_t *parts)
 {
     int                        pinned;
     size_t                     i, tries;
+    unsigned                   allowed;
     const sandbox_jose_key_t  *key;
     sandbox_jose_status_t      status;
+
+    allowed = policy->algorithms != 0 ? policy->algorithms : ~0u;
 
     if ((parts->algorithm->algorithm & allowed) == 0) {
         return SANDBOX_JOSE_ALGORITHM;
@@ -176,11 +182,60 @@ sandbox_jose_try_keys(const sandbox_jose_key_t *const *keys, size_t nkeys,
         }
     }
 
+    if (parts->algorithm->algorithm & policy->awaited) {
+        return SANDBOX_JOSE_AWAITED;
+    }
+
     if (parts->kid != NULL && !pinned) {
         return SANDBOX_JOSE_UNKNOWN_KID;
     }
 
     return status;
+}
+
+
+unsigned
+sandbox_jose_crowded(const sandbox_jose_key_t *const *keys, size_t nkeys)
+{
+    size_t    i, j, n;
+    unsigned  bit, crowded;
+
+    crowded = 0;
+
+    for (i = 0; i < nkeys; i++) {
+
+        for (bit = 1; bit <= keys[i]->algorithms; bit <<= 1) {
+
+            if ((keys[i]->algorithms & bit) == 0 || (crowded & bit)) {
+                continue;
+            }
+
+            n = 0;
+
+            for (j = 0; j < nkeys; j++) {
+                n += (keys[j]->algorithms & bit) != 0
+                     && sandbox_jose_same_kid(keys[i], keys[j]);
+            }
+
+            if (n > SANDBOX_JOSE_MAX_TRIES) {
+                crowded |= bit;
+            }
+        }
+    }
+
+    return crowded;
+}
+
+
+static int
+sandbox_jose_same_kid(const sandbox_jose_key_t *one,
+    const sandbox_jose_key_t *two)
+{
+    if (one->kid == NULL || two->kid == NULL) {
+        return one->kid == two->kid;
+    }
+
+    return strcmp(one->kid, two->kid) == 0;
 }
 
 

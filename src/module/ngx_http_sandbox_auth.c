@@ -235,6 +235,8 @@ ngx_http_sandbox_verify(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
     policy.algorithms = slcf->accepted;
+    policy.awaited = keys->missing ? sandbox_jose_supported()
+                                     & ~SANDBOX_JOSE_HS : 0;
     policy.leeway = (unsigned) (slcf->leeway / 1000);
     policy.issuer = slcf->issuer.len ? (char *) slcf->issuer.data : NULL;
     policy.audiences = slcf->audiences ? slcf->audiences->elts : NULL;
@@ -260,25 +262,20 @@ ngx_http_sandbox_verify(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
                                        "internal", "The token could not be "
                                        "looked at.");
 
+    case SANDBOX_JOSE_AWAITED:
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "sandbox token could not be verified, no key set "
+                      "was fetched yet");
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                "keys_unavailable",
+                                "The keys that verify tokens are not here "
+                                "yet.");
+        ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
+        return ctx->problem.status;
+
     case SANDBOX_JOSE_UNKNOWN_KID:
-    case SANDBOX_JOSE_NO_KEY:
-    case SANDBOX_JOSE_SIGNATURE:
 
-        /* a set that is on its way might have the key */
-
-        if (keys->missing) {
-            ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                          "sandbox token could not be verified, no key set "
-                          "was fetched yet");
-            ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                    "keys_unavailable",
-                                    "The keys that verify tokens are not "
-                                    "here yet.");
-            ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
-            return ctx->problem.status;
-        }
-
-        if (status == SANDBOX_JOSE_UNKNOWN_KID && slcf->key_sets) {
+        if (slcf->key_sets) {
             set = slcf->key_sets->elts;
 
             for (i = 0; i < slcf->key_sets->nelts; i++) {

@@ -87,7 +87,7 @@ static void ngx_http_sandbox_key_set_fetched(ngx_http_sandbox_key_set_t *set,
 static ngx_int_t ngx_http_sandbox_key_set_known(
     ngx_http_sandbox_key_set_t *set, const ngx_str_t *body);
 static ngx_int_t ngx_http_sandbox_key_set_judge(const ngx_str_t *body,
-    size_t *n, char *error);
+    size_t *n, unsigned *crowded, char *error);
 static ngx_int_t ngx_http_sandbox_key_set_store(
     ngx_http_sandbox_key_set_t *set, const ngx_str_t *body);
 static void *ngx_http_sandbox_key_alloc(ngx_http_sandbox_zone_t *zone,
@@ -581,6 +581,7 @@ ngx_http_sandbox_key_set_fetched(ngx_http_sandbox_key_set_t *set,
     char        error[SANDBOX_JOSE_ERROR_SIZE];
     char        text[SANDBOX_JOSE_ERROR_SIZE + 64];
     size_t      n, size;
+    unsigned    crowded;
     ngx_shm_t  *shm;
 
     set->work->fetching = 0;
@@ -602,7 +603,9 @@ ngx_http_sandbox_key_set_fetched(ngx_http_sandbox_key_set_t *set,
         return;
     }
 
-    if (ngx_http_sandbox_key_set_judge(&fetched->body, &n, error) != NGX_OK) {
+    if (ngx_http_sandbox_key_set_judge(&fetched->body, &n, &crowded, error)
+        != NGX_OK)
+    {
 
         (void) ngx_snprintf((u_char *) text, sizeof(text),
                             "it sends no key set that can be used: %s%Z",
@@ -636,6 +639,15 @@ ngx_http_sandbox_key_set_fetched(ngx_http_sandbox_key_set_t *set,
 
     ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                   "sandbox key set \"%V\" is new: %uz keys", &set->name, n);
+
+    if (crowded) {
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "sandbox key set \"%V\" has more than %d keys for %s "
+                      "without a \"kid\", or with one and the same, and no "
+                      "more are tried for a token: its server should give "
+                      "each a \"kid\"", &set->name, SANDBOX_JOSE_MAX_TRIES,
+                      sandbox_jose_algorithm_name(crowded & -crowded));
+    }
 
     ngx_http_sandbox_key_set_good(set);
 }
@@ -680,7 +692,8 @@ ngx_http_sandbox_key_set_known(ngx_http_sandbox_key_set_t *set,
 
 
 static ngx_int_t
-ngx_http_sandbox_key_set_judge(const ngx_str_t *body, size_t *n, char *error)
+ngx_http_sandbox_key_set_judge(const ngx_str_t *body, size_t *n,
+    unsigned *crowded, char *error)
 {
     size_t               i;
     sandbox_jose_key_t  *keys[SANDBOX_JOSE_MAX_JWKS_KEYS];
@@ -691,6 +704,9 @@ ngx_http_sandbox_key_set_judge(const ngx_str_t *body, size_t *n, char *error)
     {
         return NGX_DECLINED;
     }
+
+    *crowded = sandbox_jose_crowded((const sandbox_jose_key_t *const *) keys,
+                                    *n);
 
     for (i = 0; i < *n; i++) {
         sandbox_jose_key_free(keys[i]);
@@ -809,6 +825,10 @@ ngx_http_sandbox_key_zone_sweep(ngx_slab_pool_t *shpool,
         {
             jwks = slot->jwks;
             slot->jwks = NULL;
+
+            /* should it be configured again, it begins as a new one does */
+
+            slot->generation = 0;
 
             ngx_slab_free_locked(shpool, jwks);
         }

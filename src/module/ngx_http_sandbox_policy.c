@@ -24,6 +24,8 @@ static char *ngx_http_sandbox_conf_path(ngx_conf_t *cf, ngx_command_t *cmd,
 static void ngx_http_sandbox_conf_free_path(void *data);
 static ngx_int_t ngx_http_sandbox_policy_algorithms(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
+static ngx_int_t ngx_http_sandbox_policy_crowded(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
 static ngx_int_t ngx_http_sandbox_policy_digest(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf);
 static ngx_uint_t ngx_http_sandbox_policy_same_keys(
@@ -388,7 +390,9 @@ ngx_http_sandbox_policy_init(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
         return NGX_ERROR;
     }
 
-    if (ngx_http_sandbox_policy_algorithms(cf, conf, location) != NGX_OK) {
+    if (ngx_http_sandbox_policy_algorithms(cf, conf, location) != NGX_OK
+        || ngx_http_sandbox_policy_crowded(cf, conf, location) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -528,6 +532,35 @@ ngx_http_sandbox_policy_algorithms(ngx_conf_t *cf,
                        "\"sandbox_jwt_algorithms\" of location \"%V\" names "
                        "none that its keys are for, those are for:%*s",
                        location, (size_t) (p - names), names);
+
+    return NGX_ERROR;
+}
+
+
+/* a key that is never tried would be found out by those who hold its tokens */
+
+static ngx_int_t
+ngx_http_sandbox_policy_crowded(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location)
+{
+    unsigned  crowded;
+
+    if (conf->keys == NULL) {
+        return NGX_OK;
+    }
+
+    crowded = conf->accepted & sandbox_jose_crowded(conf->keys->elts,
+                                                    conf->keys->nelts);
+    if (crowded == 0) {
+        return NGX_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "location \"%V\" has more than %d keys for %s without "
+                       "a \"kid\", or with one and the same, and no more are "
+                       "tried for a token: give each a \"kid\", or leave some "
+                       "out", location, SANDBOX_JOSE_MAX_TRIES,
+                       sandbox_jose_algorithm_name(crowded & -crowded));
 
     return NGX_ERROR;
 }

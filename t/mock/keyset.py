@@ -201,6 +201,10 @@ def unavailable():
             same(r.status, 401)
             same(ask(g, token(), "both").status, 200, "the secret's token")
             same(status(g, A.token(), "both"), 503, "the set's token")
+            same(status(g, A.token({"alg": "RS256"}), "both"), 503,
+                 "the set's token without a kid")
+            same(status(g, token(secret=b"x" * 48), "both"), 401,
+                 "a forged one: secrets are in no set")
             same(g.request("GET", "/keys/health", token=None).status, 200)
             wait_for(lambda: "can't be connected to" in g.error_log, 20,
                      "a line in the log")

@@ -637,6 +637,51 @@ test_keys(void)
     is_number(try(12, MINT_HS256, MINT_SECRET, 32), SANDBOX_JOSE_SIGNATURE,
               "a token does not make us try without end");
 
+    is_number(sandbox_jose_crowded(keys, 8), 0, "eight keys are all tried");
+    is_number(sandbox_jose_crowded(keys, 9), SANDBOX_JOSE_HS256,
+              "of nine one is not");
+
+    for (i = 0; i < 12; i++) {
+        keys[i] = i < 8 ? other : b;
+    }
+
+    is_number(sandbox_jose_crowded(keys, 12), 0, "a kid is not counted in");
+
+    for (i = 0; i < 12; i++) {
+        keys[i] = b;
+    }
+
+    is_number(sandbox_jose_crowded(keys, 12), SANDBOX_JOSE_HS256,
+              "nine of one kid");
+
+    /* while a set of public keys is on its way */
+
+    keys[0] = other;
+    keys[1] = a;
+    policy.awaited = SANDBOX_JOSE_RS256 | SANDBOX_JOSE_ES256;
+
+    is_number(try(2, MINT_HS256, MINT_SECRET, 32), SANDBOX_JOSE_SIGNATURE,
+              "no key of that kind is awaited");
+    is_number(try(2, header("x"), MINT_SECRET, 32), SANDBOX_JOSE_UNKNOWN_KID,
+              "nor one of that kid");
+
+    policy.awaited = SANDBOX_JOSE_HS256;
+
+    is_number(try(2, MINT_HS256, MINT_SECRET, 32), SANDBOX_JOSE_AWAITED,
+              "a key that is awaited might be the one");
+    is_number(try(2, header("x"), MINT_SECRET, 32), SANDBOX_JOSE_AWAITED,
+              "so might one of an unknown kid");
+    is_number(try(2, header("a"), MINT_SECRET, 32), SANDBOX_JOSE_OK,
+              "what is here is enough");
+
+    keys[0] = public;
+    is_number(try(1, MINT_HS256, MINT_SECRET, 32), SANDBOX_JOSE_AWAITED,
+              "here are only keys of another type");
+
+    policy.algorithms = SANDBOX_JOSE_RS256;
+    is_number(try(1, MINT_HS256, MINT_SECRET, 32), SANDBOX_JOSE_ALGORITHM,
+              "what is not accepted is not waited for");
+
     sandbox_jose_key_free(a);
     sandbox_jose_key_free(b);
     sandbox_jose_key_free(other);
