@@ -503,6 +503,10 @@ agent_answer_t *agent_answer_state(agent_command_t *command);
 agent_answer_t *agent_answer_receipt(const agent_answer_t *answer,
     const char *id, unsigned state);
 
+/* All of an answer, the output too, with the state it was found in. */
+agent_answer_t *agent_answer_found(const agent_answer_t *answer,
+    unsigned state);
+
 /* BYTES, of a STDIN. */
 agent_answer_t *agent_answer_taken(const char *id, uint64_t bytes);
 

@@ -23,6 +23,8 @@ static uint8_t *agent_answer_bytes(uint8_t *p, const uint8_t *data,
     size_t size, uint8_t type, uint64_t *seq);
 static agent_answer_t *agent_answer_new(const char *id, size_t size);
 static void agent_answer_end(agent_answer_t *answer, sandbox_writer_t *w);
+static void agent_answer_again(agent_answer_t *to,
+    const agent_answer_t *answer, unsigned state);
 static size_t agent_answer_fields(uint8_t *p, size_t size,
     agent_command_t *command, int truncated);
 static void agent_answer_names(sandbox_writer_t *w,
@@ -167,33 +169,37 @@ agent_answer_t *
 agent_answer_receipt(const agent_answer_t *answer, const char *id,
     unsigned state)
 {
-    size_t            at;
-    sandbox_field_t   field;
-    agent_answer_t   *receipt;
-    sandbox_fields_t  fields;
-    sandbox_writer_t  w;
+    agent_answer_t  *receipt;
 
     receipt = agent_answer_new(id, SANDBOX_WIRE_MAX_RESULT);
-    if (receipt == NULL) {
-        return NULL;
+
+    if (receipt != NULL) {
+        agent_answer_again(receipt, answer, state);
     }
-
-    at = agent_answer_result(answer, NULL) + SANDBOX_WIRE_FRAME_SIZE;
-    sandbox_fields_init(&fields, answer->data + at, answer->size - at);
-    sandbox_writer_init(&w, receipt->data + receipt->head
-                            + SANDBOX_WIRE_FRAME_SIZE,
-                        SANDBOX_WIRE_MAX_RESULT);
-
-    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
-        if (field.tag != SANDBOX_TAG_COMMAND_STATE) {
-            sandbox_write_bytes(&w, field.tag, field.data, field.length);
-        }
-    }
-
-    sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE, state);
-    agent_answer_end(receipt, &w);
 
     return receipt;
+}
+
+
+agent_answer_t *
+agent_answer_found(const agent_answer_t *answer, unsigned state)
+{
+    size_t           at;
+    agent_answer_t  *found;
+
+    at = agent_answer_result(answer, NULL);
+    found = malloc(sizeof(agent_answer_t) + at + SANDBOX_WIRE_FRAME_SIZE
+                   + SANDBOX_WIRE_MAX_RESULT);
+
+    if (found != NULL) {
+        found->references = 1;
+        found->head = answer->head;
+        found->size = at;
+        memcpy(found->data, answer->data, at);
+        agent_answer_again(found, answer, state);
+    }
+
+    return found;
 }
 
 
@@ -354,9 +360,40 @@ agent_answer_end(agent_answer_t *answer, sandbox_writer_t *w)
     size_t  length;
 
     length = w->pos - w->start;
-    sandbox_frame_write(answer->data + answer->head, SANDBOX_FRAME_RESULT,
+    sandbox_frame_write(answer->data + answer->size, SANDBOX_FRAME_RESULT,
                         (uint32_t) length);
-    answer->size = answer->head + SANDBOX_WIRE_FRAME_SIZE + length;
+    answer->size += SANDBOX_WIRE_FRAME_SIZE + length;
+}
+
+
+/* The RESULT of an answer behind what is there, with another state. */
+
+static void
+agent_answer_again(agent_answer_t *to, const agent_answer_t *answer,
+    unsigned state)
+{
+    size_t            at;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+    sandbox_writer_t  w;
+
+    sandbox_writer_init(&w, to->data + to->size + SANDBOX_WIRE_FRAME_SIZE,
+                        SANDBOX_WIRE_MAX_RESULT);
+
+    at = agent_answer_result(answer, NULL) + SANDBOX_WIRE_FRAME_SIZE;
+
+    if (at <= answer->size) {
+        sandbox_fields_init(&fields, answer->data + at, answer->size - at);
+
+        while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+            if (field.tag != SANDBOX_TAG_COMMAND_STATE) {
+                sandbox_write_bytes(&w, field.tag, field.data, field.length);
+            }
+        }
+    }
+
+    sandbox_write_number(&w, SANDBOX_TAG_COMMAND_STATE, state);
+    agent_answer_end(to, &w);
 }
 
 

@@ -99,7 +99,11 @@ agent_left_check(agent_command_t *command)
 
         if (++command->attempts == AGENT_LEFT_KILLS) {
             agent_log("processes of a cancelled command do not end");
+        }
 
+        /* also those that ask when it has been tried for long */
+
+        if (command->attempts >= AGENT_LEFT_KILLS) {
             while ((c = command->waiting) != NULL) {
                 command->waiting = c->peer;
                 c->command = NULL;

@@ -183,28 +183,7 @@ agent_operation_cancel(agent_command_t *command)
 void
 agent_operation_cancelled(agent_connection_t *c, const agent_answer_t *answer)
 {
-    char              id[SANDBOX_WIRE_MAX_COMMAND_ID + 1];
-    size_t            at;
-    sandbox_field_t   field;
-    sandbox_fields_t  fields;
-
-    id[0] = '\0';
-    at = agent_answer_result(answer, NULL) + SANDBOX_WIRE_FRAME_SIZE;
-
-    if (at < answer->size) {
-        sandbox_fields_init(&fields, answer->data + at, answer->size - at);
-
-        while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
-            if (field.tag == SANDBOX_TAG_COMMAND_ID
-                && field.length < sizeof(id))
-            {
-                memcpy(id, field.data, field.length);
-                id[field.length] = '\0';
-            }
-        }
-    }
-
-    agent_operation_send(c, agent_answer_receipt(answer, id, c->was));
+    agent_operation_send(c, agent_answer_found(answer, c->was));
 }
 
 

@@ -525,7 +525,7 @@ def cancel_running():
     begin = time.monotonic()
     a = cancel("cancel", "one")
     check(time.monotonic() - begin < 20, "it took long")
-    same((a.outcome, state(a)), ("cancelled", "running"))
+    same((a.outcome, state(a), a.stdout), ("cancelled", "running", b"a\n"))
     b = s.end()
     same((b.outcome, b.stdout, b.result["BACKGROUND"]), ("cancelled", b"a\n",
                                                          0))
@@ -534,9 +534,9 @@ def cancel_running():
 
     for n in range(2):
         a = cancel("cancel", "one")
-        same((a.outcome, state(a)), ("cancelled", "ended"))
+        same((a.outcome, state(a), a.stdout), ("cancelled", "ended", b"a\n"))
     a = cancel("cancel", "three")
-    same((a.outcome, state(a), a.stdout), ("exit", "ended", b""))
+    same((a.outcome, state(a), a.stdout), ("exit", "ended", b"third\n"))
     same(cancel("cancel", "four").code, "command_not_found")
     same(run("cancel", "echo next").stdout, b"next\n")
 

@@ -646,7 +646,7 @@ def cancels():
             queued.close()
 
             result = cancel(name, "run")
-            same(result["outcome"], "cancelled")
+            same((result["outcome"], result["stdout"]), ("cancelled", "up\n"))
             left = [p for p in in_cgroup(group) if sleeps(p)]
             same(left, [], "processes of the tree")
             same(running.finish()["outcome"], "cancelled")
@@ -654,7 +654,8 @@ def cancels():
         same(g.run(name, "ls ran")["exitCode"], 2, "the queued one ran")
         g.run(name, "echo fine", commandId="done")
         result = cancel(name, "done")
-        same((result["outcome"], result["exitCode"]), ("exit", 0))
+        same((result["outcome"], result["exitCode"], result["stdout"]),
+             ("exit", 0, "fine\n"))
 
 
 def sleeps(pid):

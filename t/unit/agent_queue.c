@@ -753,6 +753,15 @@ agent_answer_receipt(const agent_answer_t *answer, const char *id,
 }
 
 
+agent_answer_t *
+agent_answer_found(const agent_answer_t *answer, unsigned state)
+{
+    kept.references++;
+
+    return &kept;
+}
+
+
 agent_history_t *
 agent_history_find(const uint8_t *id, size_t length, const char **code)
 {
