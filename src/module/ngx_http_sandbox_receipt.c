@@ -89,8 +89,8 @@ ngx_http_sandbox_render_command(ngx_http_request_t *r,
 
 
 /*
- * Text that is not there is null: no longer kept, or, after a cancellation,
- * not sent with the receipt.
+ * Text that is not there is null: no longer kept, or not sent by an agent of
+ * before, which answered a cancellation by the receipt alone.
  */
 
 static ngx_int_t
