@@ -158,9 +158,11 @@ class Connection:
             status = status_of(payload)
             stream.status = status
             stream.ended = bool(flags & END_STREAM)
-        elif kind == DATA and stream:
-            stream.body += payload
-            stream.ended = stream.ended or bool(flags & END_STREAM)
+        elif kind == DATA:
+            if stream:
+                stream.body += payload
+                stream.ended = stream.ended or bool(flags & END_STREAM)
+            # the window is everybody's, whosever data this was
             if size:
                 self.sock.sendall(self.frame(WINDOW, 0, 0,
                                              struct.pack(">I", size)))
