@@ -42,6 +42,7 @@ static ngx_uint_t ngx_http_sandbox_store_empty(ngx_str_t *name);
 
 #if (NGX_THREADS)
 static void ngx_http_sandbox_store_timer(ngx_event_t *ev);
+static void ngx_http_sandbox_store_timer_cleanup(void *data);
 static void ngx_http_sandbox_store_sweep_thread(void *data, ngx_log_t *log);
 static void ngx_http_sandbox_store_swept(ngx_event_t *ev);
 static int ngx_http_sandbox_store_stop(void);
@@ -380,6 +381,7 @@ ngx_int_t
 ngx_http_sandbox_store_init_process(ngx_cycle_t *cycle)
 {
     ngx_uint_t                      i;
+    ngx_pool_cleanup_t             *cln;
     ngx_http_sandbox_store_t      **stores, *store;
     ngx_http_sandbox_main_conf_t   *smcf;
 
@@ -401,10 +403,15 @@ ngx_http_sandbox_store_init_process(ngx_cycle_t *cycle)
 
         store->pool = smcf->thread_pool;
 
+        cln = ngx_pool_cleanup_add(cycle->pool, 0);
         store->task = ngx_thread_task_alloc(cycle->pool, 0);
-        if (store->task == NULL) {
+
+        if (cln == NULL || store->task == NULL) {
             return NGX_ERROR;
         }
+
+        cln->handler = ngx_http_sandbox_store_timer_cleanup;
+        cln->data = store;
 
         store->task->ctx = store;
         store->task->handler = ngx_http_sandbox_store_sweep_thread;
@@ -441,6 +448,19 @@ ngx_http_sandbox_store_timer(ngx_event_t *ev)
 
     ngx_add_timer(ev, NGX_HTTP_SANDBOX_SWEEP_INTERVAL
                       + (ngx_msec_t) ngx_random() % 60000);
+}
+
+
+/* without "master_process" the next configuration is in this process */
+
+static void
+ngx_http_sandbox_store_timer_cleanup(void *data)
+{
+    ngx_http_sandbox_store_t *store = data;
+
+    if (store->timer.timer_set) {
+        ngx_del_timer(&store->timer);
+    }
 }
 
 

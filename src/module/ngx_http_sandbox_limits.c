@@ -112,7 +112,19 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
     p = ngx_http_sandbox_limits_zone(p, "max", zone->max);
     p = ngx_http_sandbox_limits_zone(p, "perTenant", zone->per_tenant);
 
-    p = ngx_sprintf(p, "},\"hardCaps\":[");
+    if (slcf->store) {
+        p = ngx_sprintf(p, "},\"store\":{\"files\":%uL,\"bytes\":%uL"
+                        ",\"tenantBytes\":%uL,\"attachments\":%d",
+                        slcf->quota.files, slcf->quota.size,
+                        slcf->quota.tenant_size,
+                        SANDBOX_STORE_MAX_ATTACHMENTS);
+        *p++ = '}';
+
+    } else {
+        p = ngx_sprintf(p, "},\"store\":null");
+    }
+
+    p = ngx_sprintf(p, ",\"hardCaps\":[");
     comma = 0;
 
     for (i = 0; ngx_http_sandbox_hard_caps[i].cap; i++) {

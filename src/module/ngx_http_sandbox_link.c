@@ -307,6 +307,11 @@ ngx_http_sandbox_download_handler(ngx_http_request_t *r,
     op->id = id;
     op->data = link;
 
+    /* for the access log */
+
+    ctx->conversation.data = (u_char *) link->conversation;
+    ctx->conversation.len = link->conversation_len;
+
     if (ngx_http_sandbox_store_lookup(op, &ctx->name, 1) != NGX_OK) {
         return ngx_http_sandbox_send_problem(r, ctx);
     }

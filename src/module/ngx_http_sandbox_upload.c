@@ -54,6 +54,13 @@ ngx_http_sandbox_upload_handler(ngx_http_request_t *r,
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
+    if (r->headers_in.content_range) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "A file is written as a whole, without "
+                                "Content-Range.");
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
     up = ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_upload_t));
     if (up == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;

@@ -208,7 +208,7 @@ sandbox_store_list(const sandbox_store_place_t *place,
         return sandbox_store_fault(fault, "opendir", folder, errno);
     }
 
-    order = malloc((limit + 1) * sizeof(size_t));
+    order = calloc(limit + 1, sizeof(size_t));
     list->entries = malloc((limit + 1) * sizeof(sandbox_store_entry_t));
 
     while (order && list->entries && (de = readdir(dir)) != NULL) {

@@ -19,6 +19,7 @@ import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
+import h2                                                     # noqa: E402
 from gateway import Gateway, free_port, token, wait_for       # noqa: E402
 from tap import check, main, same, test                       # noqa: E402
 
@@ -286,6 +287,10 @@ def overwrite():
     [t.join() for t in threads]
     same(sorted(out), [200] + [412] * 7)
     nothing_left()
+    # a part of a file is none
+    r = g.request("PUT", path, b"x", headers={"Content-Range":
+                                              "bytes 0-0/2"})
+    same((r.status, r.json["code"]), (400, "bad_request"))
 
 
 @test("files/list-large")
@@ -342,6 +347,10 @@ def too_large():
                    "100-continue\r\n\r\n" % (url("big", b"big"), token()))
                   .encode())
         check(s.recv(65536).startswith(b"HTTP/1.1 413"), "refused at once")
+    with h2.Connection(g.h2_port, 30) as c:
+        one = c.request("PUT", "/sandbox/" + url("big", b"big"), (
+            ("authorization", "Bearer " + token()),), b"x" * (5 << 20))
+        same(c.wait(one), [413], "over HTTP/2, where no length is told")
     # exactly the limit is fine
     same(g.request("PUT", url("big", b"big"), b"x" * (4 << 20)).status, 201)
     same(glob.glob(notices), [], "the notice of that name")
@@ -482,6 +491,10 @@ def reloaded():
 
 @test("limits/store-quotas")
 def quotas():
+    same(g.request("GET", "/small/v1/limits").json["store"],
+         {"files": 3, "bytes": 1024, "tenantBytes": 10 << 30,
+          "attachments": 240}, "v1/limits")
+    same(g.request("GET", "/none/v1/limits").json["store"], None)
     small = "/small/v1/conversations/c/attachments/"
     for i in range(3):
         same(g.request("PUT", small + str(i), b"x" * 100).status, 201)
