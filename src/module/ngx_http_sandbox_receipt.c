@@ -25,6 +25,8 @@ static u_char *ngx_http_sandbox_receipt_timeout(u_char *p,
 static ngx_int_t ngx_http_sandbox_receipt_output(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t i, ngx_str_t *text,
     ngx_uint_t *stripped);
+static void ngx_http_sandbox_receipt_release(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *out, ngx_str_t *err);
 static ngx_int_t ngx_http_sandbox_render_state(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
@@ -84,7 +86,38 @@ ngx_http_sandbox_render_command(ngx_http_request_t *r,
 
     b->last = ngx_cpymem(b->last, "}\n", 2);
 
+    ngx_http_sandbox_receipt_release(r, ctx, &out, &err);
+
     return ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b);
+}
+
+
+/*
+ * The answer has its own copy.  A client may be slow to read that, and must
+ * not hold the output three times.
+ */
+
+static void
+ngx_http_sandbox_receipt_release(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *out, ngx_str_t *err)
+{
+    ngx_uint_t  i;
+
+    if (out->data) {
+        ngx_pfree(r->pool, out->data);
+    }
+
+    if (err->data) {
+        ngx_pfree(r->pool, err->data);
+    }
+
+    for (i = 0; i < 2; i++) {
+        if (ctx->wire.stream[i].data) {
+            ngx_pfree(r->pool, ctx->wire.stream[i].data);
+        }
+    }
+
+    ngx_memzero(ctx->wire.stream, sizeof(ctx->wire.stream));
 }
 
 

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import socket
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
@@ -11,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 from gateway import TOP, Gateway, token, wait_for            # noqa: E402
 from jose import Key, jwks                                   # noqa: E402
 from key_server import KeyServer                             # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import Skip, check, main, same, test                # noqa: E402
 
 
 def keys(url):
@@ -129,6 +130,49 @@ def limit_of_another():
                 same(status(*one), 200)
                 check(status(*one) in (429, 503), "no limit", one)
                 same(status(*other), 200, "held up by %r" % (one,))
+
+
+def resident(g):
+    total = 0
+    for pid in g.workers():
+        with open("/proc/%d/statm" % pid) as f:
+            total += int(f.read().split()[1]) * 4096
+    return total
+
+
+@test("attack/results-not-read", seconds=120)
+def results_not_read():
+    """Clients that ask for a large result and do not read it: the answer is
+    held once for each, and not what it was made of."""
+    if "/asan/" in os.environ.get("SANDBOX_TEST_NGINX", ""):
+        raise Skip("the address sanitizer keeps what is freed for a while")
+    with Gateway(runner="mock", workers=1) as g:
+        # each byte becomes six, "\\u0001"
+        body = json.dumps({"command": "mock: fill=stdout,%01,262144 "
+                           "fill=stderr,%01,262144"})
+        r = g.request("POST", "v1/conversations/c/commands", body)
+        same((r.status, len(r.body) > 3000000), (200, True))
+        before = resident(g)
+        held = []
+        try:
+            for _ in range(40):
+                s = socket.socket()
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                s.settimeout(20)
+                s.connect(("127.0.0.1", g.port))
+                s.sendall(("POST /sandbox/v1/conversations/c/commands "
+                           "HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s"
+                           "\r\nContent-Type: application/json\r\n"
+                           "Content-Length: %d\r\n\r\n%s"
+                           % (token(), len(body), body)).encode())
+                same(s.recv(12), b"HTTP/1.1 200")
+                held.append(s)
+            each = (resident(g) - before) / len(held)
+            check(each < 1.6 * len(r.body), "%d bytes for an answer of %d"
+                  % (each, len(r.body)))
+        finally:
+            for s in held:
+                s.close()
 
 
 main()
