@@ -498,6 +498,14 @@ agent_connection_event(agent_watch_t *watch, uint32_t events)
         break;
 
     case AGENT_CONNECTION_LINGER:
+
+        /* enough was read, so this is its end */
+
+        if (c->lingered >= SANDBOX_WIRE_LINGER_BYTES) {
+            agent_connection_close(c);
+            break;
+        }
+
         agent_connection_drain(c);
         break;
     }
@@ -805,8 +813,9 @@ agent_connection_write(agent_connection_t *c, const uint8_t *data,
 
 
 /*
- * A client that still sends would get a broken pipe instead of our ERROR:
- * its input is read away for a while.
+ * A client that still sends would get a broken pipe instead of our ERROR: its
+ * input is read away for a while.  After that it may stay unread, but closing
+ * is the client's, or the timer's: a reset can overtake the ERROR.
  */
 
 static void
@@ -841,12 +850,16 @@ agent_connection_drain(agent_connection_t *c)
         c->lingered += n;
 
         if (c->lingered >= SANDBOX_WIRE_LINGER_BYTES) {
-            agent_connection_close(c);
-            return;
+            break;
         }
     }
 
-    if (agent_watch_set(&c->watch, EPOLLIN) == -1) {
+    /* a hang-up is told in any case */
+
+    if (agent_watch_set(&c->watch,
+                        c->lingered < SANDBOX_WIRE_LINGER_BYTES ? EPOLLIN : 0)
+        == -1)
+    {
         agent_connection_close(c);
     }
 }

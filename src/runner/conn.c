@@ -382,7 +382,14 @@ runner_conn_event(runner_event_t *event, uint32_t events)
         return;
 
     case RUNNER_CONN_LINGER:
-        runner_conn_linger(conn);
+
+        if (conn->lingered < SANDBOX_WIRE_LINGER_BYTES) {
+            runner_conn_linger(conn);
+
+        } else if (events & (EPOLLHUP|EPOLLERR)) {
+            runner_conn_close(conn);
+        }
+
         return;
 
     default: /* RUNNER_CONN_SENT is not watched */
@@ -759,8 +766,13 @@ runner_conn_linger(runner_conn_t *conn)
 
         conn->lingered += n;
 
+        /*
+         * Enough; what else comes may stay unread, but closing is the peer's,
+         * or the timer's: a reset can overtake the ERROR.
+         */
+
         if (conn->lingered >= SANDBOX_WIRE_LINGER_BYTES) {
-            break;
+            return;
         }
     }
 
