@@ -356,6 +356,9 @@ unsigned agent_connection_reading(void);
 /* Reads on; frees or passes on c when the request is complete, or bad. */
 void agent_receive(agent_connection_t *c);
 
+/* Its time is over; or there is work for it that was put off. */
+void agent_receive_timeout(agent_connection_t *c);
+
 /* Takes the bytes of a request that another agent had read; closes memfd. */
 int agent_receive_load(agent_connection_t *c, int memfd);
 

@@ -582,13 +582,7 @@ agent_connection_timeout(agent_timer_t *timer)
     c = timer->data;
 
     if (c->state == AGENT_CONNECTION_READ) {
-        if (agent_stage_work(c)) {
-            return;
-        }
-
-        agent_connection_error(c, "slow_request",
-                               "The request did not come within 10 s.", 0);
-        agent_queue_process();
+        agent_receive_timeout(c);
         return;
     }
 

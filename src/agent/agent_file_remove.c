@@ -26,7 +26,7 @@ void
 agent_file_remove_start(agent_connection_t *c)
 {
     int              rc, directory;
-    const char      *name, *detail;
+    const char      *name, *code, *detail;
     agent_file_t    *file;
     agent_remove_t  *remove;
 
@@ -93,7 +93,8 @@ agent_file_remove_start(agent_connection_t *c)
     file->work = agent_file_remove_work;
 
     if (rc) {
-        agent_connection_error(c, agent_root_code(rc, &detail), detail, 0);
+        code = agent_root_code(rc, &detail);
+        agent_connection_error(c, code, detail, 0);
         return;
     }
 

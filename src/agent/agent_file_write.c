@@ -294,6 +294,7 @@ agent_file_write_body(agent_connection_t *c)
     size_t               size;
     ssize_t              n;
     unsigned             i;
+    const char          *code, *detail;
     const uint8_t       *p;
     agent_file_write_t  *w;
     static uint8_t       buffer[AGENT_FILE_PIECE];
@@ -342,8 +343,8 @@ agent_file_write_body(agent_connection_t *c)
         }
 
         if (n) {
-            agent_file_failed(c, agent_root_code(n, (const char **) &p),
-                              (const char *) p);
+            code = agent_root_code(n, &detail);
+            agent_file_failed(c, code, detail);
             return;
         }
     }

@@ -103,6 +103,19 @@ agent_receive(agent_connection_t *c)
 }
 
 
+void
+agent_receive_timeout(agent_connection_t *c)
+{
+    if (agent_stage_work(c)) {
+        return;
+    }
+
+    agent_connection_error(c, "slow_request",
+                           "The request did not come within 10 s.", 0);
+    agent_queue_process();
+}
+
+
 int
 agent_receive_load(agent_connection_t *c, int memfd)
 {
