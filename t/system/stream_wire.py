@@ -115,23 +115,28 @@ def processes(name, text):
 
 def agent_of(name):
     """The pid of its agent: the one that a command of it has as parent."""
-    mark = "%d" % int.from_bytes(os.urandom(6), "big")
-    with stream(name, "exec sleep 30.%s" % mark) as s:
-        s.until(lambda a: a.started)
+    mark = ("%d" % int.from_bytes(os.urandom(6), "big")).encode()
+    found = []
+
+    def look():
         for pid in r.processes():
             try:
                 with open("/proc/%d/cmdline" % pid, "rb") as f:
-                    if mark.encode() not in f.read():
+                    if mark not in f.read():
                         continue
                 with open("/proc/%d/status" % pid) as f:
-                    parent = int(re.search(r"^PPid:\s+(\d+)", f.read(),
-                                           re.M).group(1))
+                    found.append(int(re.search(r"^PPid:\s+(\d+)", f.read(),
+                                               re.M).group(1)))
             except FileNotFoundError:
                 continue
-            s.sock.sendall(wire.frame(wire.CANCEL_FRAME))
-            s.until()
-            return parent
-    raise AssertionError("no agent of " + name)
+        return found
+
+    with stream(name, "exec sleep 30.%s" % mark.decode()) as s:
+        s.until(lambda a: a.started)
+        wait_for(look, 10, "the agent of " + name)
+        s.sock.sendall(wire.frame(wire.CANCEL_FRAME))
+        s.until()
+    return found[0]
 
 
 def pss(pid):
@@ -850,7 +855,7 @@ def late_output():
 
 @test("exec/left-until-its-wall")
 def left_wall():
-    a = run("wall", "sleep 6501 & echo up", wall_ms=2000)
+    a = run("wall", "sleep 6501 & echo up", wall_ms=5000)
     same((a.stdout, a.outcome), (b"up\n", "exit"))
     same(processes("wall", "sleep 6501"), 1)
     wait_for(lambda: processes("wall", "sleep 6501") == 0, 20, "its cap")
@@ -881,9 +886,13 @@ def disk_full():
     same((a.outcome, a.result["EXIT_CODE"]), ("exit", 1))
     a = run("full", "head -c 200M /dev/zero > big")
     same((a.outcome, a.result["EXIT_CODE"]), ("disk_full", 1))
+    # what the file system had set aside goes, too
+    wait_for(lambda: int(run("full", "head -c 1M /dev/zero > more$RANDOM; "
+                             "sync; df --output=avail -B1 ~ | tail -n 1")
+                         .stdout) < 65536, 60, "the last of the disk")
     a = run("full", "head -c 1M /dev/zero > more")
     same((a.outcome, a.result["EXIT_CODE"]), ("exit", 1), "it was full before")
-    a = run("full", "rm -f big more; echo ok > small; cat small")
+    a = run("full", "rm -f big more*; echo ok > small; cat small")
     same((a.stdout, a.outcome), (b"ok\n", "exit"))
     a = run("full", "head -c 200M /dev/zero > big; rm big; false")
     same(a.outcome, "exit", "there is room again")
