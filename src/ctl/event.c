@@ -111,6 +111,10 @@ ctl_event_read(ctl_event_t *event, const char *text, size_t size)
     } else if (strcmp(type, "result") == 0) {
         event->type = CTL_EVENT_RESULT;
         event->object = json_incref(object);
+
+    } else if (strcmp(type, "refused") == 0) {
+        event->type = CTL_EVENT_REFUSED;
+        event->object = json_incref(object);
     }
 
     json_decref(object);

@@ -27,7 +27,8 @@ typedef enum {
     CTL_EVENT_STARTED,
     CTL_EVENT_OUTPUT,
     CTL_EVENT_GAP,
-    CTL_EVENT_RESULT
+    CTL_EVENT_RESULT,
+    CTL_EVENT_REFUSED                            /* after it had to wait */
 } ctl_event_e;
 
 typedef struct {
@@ -37,7 +38,7 @@ typedef struct {
     uint8_t     *data;                           /* of output; owned */
     size_t       size;
     uint64_t     bytes;                          /* left out by a gap */
-    json_t      *object;                         /* of a result; owned */
+    json_t      *object;                         /* of the last one; owned */
 } ctl_event_t;
 
 

@@ -89,6 +89,7 @@ static int ctl_live_ask(ctl_work_t *work);
 static size_t ctl_live_write(char *data, size_t size, size_t n,
     void *context);
 static int ctl_live_line(void *context, const char *text, size_t size);
+static void ctl_live_refused(ctl_work_t *work, const ctl_event_t *event);
 static int ctl_live_doubtful(ctl_work_t *work, const ctl_event_t *event);
 static int ctl_live_output(ctl_work_t *work, const ctl_event_t *event);
 static void ctl_live_answer(ctl_work_t *work, CURLcode rc);
@@ -556,6 +557,10 @@ ctl_live_line(void *context, const char *text, size_t size)
         work->live->result = json_incref(event.object);
         work->ended = !ctl_live_doubtful(work, &event);
 
+    } else if (rc == 0 && event.type == CTL_EVENT_REFUSED) {
+        ctl_live_refused(work, &event);
+        rc = -1;
+
     } else if (rc == 0 && event.seq > work->seq) {
 
         /* after a lost connection nothing is written twice */
@@ -571,6 +576,24 @@ ctl_live_line(void *context, const char *text, size_t size)
     ctl_event_free(&event);
 
     return rc;
+}
+
+
+/* what would have been a problem, had it come at once */
+
+static void
+ctl_live_refused(ctl_work_t *work, const ctl_event_t *event)
+{
+    const char  *code, *detail;
+
+    code = json_string_value(json_object_get(event->object, "code"));
+    detail = json_string_value(json_object_get(event->object, "detail"));
+
+    ctl_fault("%s (%s, HTTP %d)", detail != NULL ? detail : "refused",
+              code != NULL ? code : "no code",
+              (int) json_integer_value(json_object_get(event->object,
+                                                       "status")));
+    work->bad = 1;
 }
 
 

@@ -84,6 +84,18 @@ def statuses():
     same(ctl("run", "--cwd", "/etc", "live", "true")[2], 125)
 
 
+@test("ctl/refused-after-waiting")
+def refused_late():
+    """A command whose turn comes late, and then can't have its directory."""
+    before = popen("run", "late", "mkdir gone; sleep 9; rm -r gone")
+    wait_for(lambda: g.status("late")["state"] != "none"
+             and g.status("late")["running"] == 1, 20, "the first one")
+    a, b, rc = ctl("run", "--cwd", "/home/sandbox/gone", "late", "pwd")
+    same((a, rc), (b"", 125))
+    check(b"cwd_missing" in b and b"422" in b, "why?", b)
+    before.wait()
+
+
 @test("ctl/stdin-10-megabytes")
 def ten_megabytes():
     data = os.urandom(10 * 1000 * 1000)
