@@ -8,7 +8,9 @@ import glob
 import hashlib
 import http.client
 import os
+import pwd
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import h2                                                     # noqa: E402
 from gateway import Gateway, free_port, token, wait_for       # noqa: E402
-from tap import check, main, same, test                       # noqa: E402
+from tap import check, main, same, skip, test                    # noqa: E402
 
 g = None
 A = "v1/conversations/%s/attachments"
@@ -57,12 +59,24 @@ def start():
         location /small/ { sandbox_store %s files=3 size=1k;
             sandbox_realm small; %s }
         location /realm/ { sandbox_realm other; %s }
-    """ % (on, g.store, on, on)
+        location /full/ { sandbox_store %s/full; %s }
+    """ % (on, g.store, on, on, g.dir, on)
+    # a disk of 3 MiB, where this may mount one
+    os.mkdir(g.dir + "/full", 0o700)
+    g.full = os.geteuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m,mode=700,uid=%d"
+         % pwd.getpwnam("www-data").pw_uid, "sandbox-test", g.dir + "/full"],
+        capture_output=True).returncode == 0
     g.start()
 
 
 def stop():
-    g.stop()
+    try:
+        g.stop()
+    finally:
+        if g.full:
+            subprocess.run(["umount", "-l", g.dir + "/full"], check=False)
+            shutil.rmtree(g.dir, ignore_errors=True)
 
 
 def quote(name):
@@ -638,6 +652,22 @@ def no_rights():
     finally:
         os.chown(g.store + "/.tmp", os.stat(g.store).st_uid, -1)
     same(g.request("PUT", url("rights", b"x"), b"x").status, 201)
+
+
+@test("admin/store-disk-full")
+def disk_full():
+    if not g.full:
+        skip("can't mount a small disk here")
+    full = "/full/v1/conversations/c/attachments/"
+    same(g.request("PUT", full + "a", b"a" * (1 << 20)).status, 201)
+    for _ in range(3):
+        r = g.request("PUT", full + "a", b"b" * (3 << 20))
+        same((r.status, r.json["code"]), (507, "disk_full"))
+    check("its disk, or a quota on it, is full" in g.error_log, "not logged")
+    same(g.request("GET", full + "a").body, b"a" * (1 << 20), "the old one")
+    wait_for(lambda: not os.listdir(g.dir + "/full/.tmp"), 20, "no .tmp")
+    same(g.request("PUT", full + "b", b"b" * (1 << 20)).status, 201,
+         "what fits")
 
 
 @test("files/disk-beside-pinger")
