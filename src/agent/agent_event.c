@@ -11,9 +11,11 @@
 #include <unistd.h>
 
 
-#define AGENT_EVENTS  64
+#define AGENT_EVENTS       64
+#define AGENT_EVENTS_LONG  1000          /* ms, of a round */
 
 
+static uint64_t agent_event_poll(int timeout);
 static void agent_timer_expire(void);
 static int agent_timer_next(void);
 
@@ -36,11 +38,34 @@ agent_event_init(void)
 void
 agent_event_round(void)
 {
+    uint64_t  start;
+
+    start = agent_event_poll(agent_timer_next());
+
+    /*
+     * A slow disk may have held us up: whoever sent something meanwhile is
+     * heard before his time is over.
+     */
+
+    if (agent_now_ms() - start > AGENT_EVENTS_LONG) {
+        (void) agent_event_poll(0);
+    }
+
+    agent_timer_expire();
+}
+
+
+/* Handles what happens within `timeout` ms; when it did. */
+
+static uint64_t
+agent_event_poll(int timeout)
+{
     int             i, n;
+    uint64_t        start;
     agent_watch_t  *watch;
 
-    n = epoll_wait(agent_epoll, agent_events, AGENT_EVENTS,
-                   agent_timer_next());
+    n = epoll_wait(agent_epoll, agent_events, AGENT_EVENTS, timeout);
+    start = agent_now_ms();
 
     if (n == -1) {
         if (errno != EINTR) {
@@ -66,7 +91,7 @@ agent_event_round(void)
 
     agent_pending = 0;
 
-    agent_timer_expire();
+    return start;
 }
 
 

@@ -20,7 +20,7 @@
 #include "agent_spool.h"
 
 
-#define AGENT_FILE_READS  16             /* pieces in one round */
+#define AGENT_FILE_READS  4              /* pieces in one round */
 #define AGENT_FILE_MODE   0644
 
 
@@ -302,12 +302,16 @@ agent_file_write_body(agent_connection_t *c)
     w = c->file->data;
     rc = agent_connection_out(c);
 
-    for (i = 0; i < AGENT_FILE_READS && rc != -1; i++) {
+    for (i = 0; rc != -1; i++) {
 
         if (w->body.end) {
             c->input_left = 0;
             agent_file_write_done(c);
             return;
+        }
+
+        if (i == AGENT_FILE_READS) {
+            break;
         }
 
         if (c->in_at < c->in_have) {

@@ -20,7 +20,7 @@
 
 
 #define AGENT_STAGE_READ   (64 * 1024)
-#define AGENT_STAGE_READS  16            /* in one round */
+#define AGENT_STAGE_READS  4             /* in one round */
 #define AGENT_STAGE_HOLDS  16
 
 
@@ -147,11 +147,15 @@ agent_stage_receive(agent_connection_t *c)
 
     progress = 0;
 
-    for (i = 0; i < AGENT_STAGE_READS; i++) {
+    for (i = 0; /* void */ ; i++) {
 
         if (stage->body.end) {
             agent_stage_received(c);
             return;
+        }
+
+        if (i == AGENT_STAGE_READS) {
+            break;
         }
 
         rc = agent_stage_read(c, &progress);

@@ -127,6 +127,24 @@ def roundtrip():
     same(content("bytes", "none"), b"")
 
 
+def pieces(body, size=256 * 1024):
+    return [body[i:i + size] for i in range(0, len(body), size)]
+
+
+@test("files/upload-ends-with-a-read")
+def borders():
+    """Bodies whose last byte comes with the last read of a round."""
+    for k in range(1, 10):
+        for d in (-8192, -1, 0, 1, 8192):
+            body = bytes(k * 65536 + d)
+            put("borders", "f", body, status=200 if (k, d) != (1, -8192)
+                else 201)
+            a = write("borders", "f", chunks=[body[:100000],
+                                                   *pieces(body[100000:])])
+            same((a.result["STATUS"], a.result.get("FILE_SIZE")),
+                 (200, len(body)))
+
+
 @test("files/traversal")
 def traversal():
     run("out", "true")
@@ -497,24 +515,23 @@ def list_large():
 
 
 def agents(name):
-    """The agent of that conversation: the one that has a command of it."""
-    out = {}
+    """The agent of that conversation, by a command of it."""
+    mark = "mark-%d" % random.getrandbits(60)
+    t = threading.Thread(target=lambda: run(name, ": %s; sleep 2; true" % mark))
+    t.start()
 
     def look():
         for pid in r.agents():
-            for child in os.listdir("/proc/%d/task/%d" % (pid, pid)):
-                if child != "children":
-                    continue
-                with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-                    if f.read().strip():
-                        out["pid"] = pid
-        return out.get("pid")
+            with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+                for child in f.read().split():
+                    with open("/proc/%s/cmdline" % child) as f:
+                        if mark in f.read():
+                            return pid
+        return None
 
-    t = threading.Thread(target=lambda: run(name, "sleep 1"))
-    t.start()
-    wait_for(look, 10, "its agent")
+    pid = wait_for(look, 10, "its agent")
     t.join()
-    return out["pid"]
+    return pid
 
 
 def pss(pid):
