@@ -673,3 +673,32 @@ Accept: application/x-ndjson
 --- command: mock: ping sleep=0.1 head stdout=x
 --- response_body_like eval
 qr/\A\n*\{"type":"started","seq":1,.*\n\{"type":"stdout","seq":2,"data":"x"\}\n\{"type":"result","seq":3,/
+
+
+
+=== TEST 50: a POST that comes back has its command's id, and what it has seen
+--- request eval
+[("POST /sandbox/v1/conversations/c50/commands\n"
+  . '{"command":"mock: keep stdout=two stdout=three stdout=four","commandId":"k"}') x 5]
+--- more_headers eval
+[map { "$_\nContent-Type: application/json\nAuthorization: Bearer "
+       . Sandbox::token() } "Accept: text/event-stream",
+ "Accept: text/event-stream\nLast-Event-ID: 3",
+ "Accept: text/event-stream\nLast-Event-ID: 5",
+ "Accept: text/event-stream\nLast-Event-ID: x",
+ "Accept: application/json\nLast-Event-ID: 3"]
+--- error_code eval
+[200, 200, 200, 400, 200]
+--- response_body_like eval
+[qr/\Aid: 1\n/, qr/\Aid: 4\nevent: stdout\ndata: \{"type":"stdout","seq":4,"data":"four"\}\n\nid: 5\nevent: result\n/,
+ qr/\Aid: 5\nevent: result\n/, "bad_request", qr/"stdout":"twothreefour"/]
+
+
+
+=== TEST 51: without an id it is another command, whatever was seen
+--- headers
+Accept: text/event-stream
+Last-Event-ID: 3
+--- command: mock: stdout=two
+--- response_body_like eval
+qr/\Aid: 1\nevent: started\n/

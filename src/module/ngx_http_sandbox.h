@@ -366,6 +366,7 @@ typedef struct {
     size_t                         payload_len;
     uint64_t                       seq;          /* of the last event */
     uint64_t                       after;        /* events up to it are known */
+    uint64_t                       seen;         /* likewise, if they come */
     ngx_uint_t                     pings;
     ngx_msec_t                     started;
 
@@ -827,6 +828,10 @@ ngx_int_t ngx_http_sandbox_attach_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 ngx_int_t ngx_http_sandbox_cancel_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+/* Last-Event-ID of a repeated POST; NGX_DECLINED with the refusal. */
+ngx_int_t ngx_http_sandbox_attach_seen(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, uint64_t *seen);
 
 /* ?encoding= into ctx->base64; NGX_DECLINED with the refusal. */
 ngx_int_t ngx_http_sandbox_encoding(ngx_http_request_t *r,

@@ -8,7 +8,10 @@
 
 static ngx_int_t ngx_http_sandbox_attach_after(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
-static ngx_str_t *ngx_http_sandbox_last_event_id(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_after(ngx_http_sandbox_ctx_t *ctx,
+    ngx_str_t *value, uint64_t *seq);
+static ngx_int_t ngx_http_sandbox_last_event_id(ngx_http_request_t *r,
+    ngx_str_t *value);
 
 
 ngx_int_t
@@ -77,19 +80,42 @@ static ngx_int_t
 ngx_http_sandbox_attach_after(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_str_t  *id, value;
+    ngx_str_t  value;
 
-    id = ngx_http_sandbox_last_event_id(r);
-
-    if (id && id->len) {
-        value = *id;
-
-    } else if (ngx_http_sandbox_argument(r, "after", &value) != NGX_OK) {
+    if (ngx_http_sandbox_last_event_id(r, &value) != NGX_OK
+        && ngx_http_sandbox_argument(r, "after", &value) != NGX_OK)
+    {
         return NGX_OK;
     }
 
-    if (ngx_http_sandbox_decimal(&value, ((uint64_t) 1 << 53) - 1,
-                                 &ctx->wire.after)
+    return ngx_http_sandbox_after(ctx, &value, &ctx->wire.after);
+}
+
+
+/*
+ * Some who stream a POST come back with the same POST.  It attaches if it
+ * names its command, and then begins with "started", which they have seen.
+ */
+
+ngx_int_t
+ngx_http_sandbox_attach_seen(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, uint64_t *seen)
+{
+    ngx_str_t  value;
+
+    if (ngx_http_sandbox_last_event_id(r, &value) != NGX_OK) {
+        return NGX_OK;
+    }
+
+    return ngx_http_sandbox_after(ctx, &value, seen);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_after(ngx_http_sandbox_ctx_t *ctx, ngx_str_t *value,
+    uint64_t *seq)
+{
+    if (ngx_http_sandbox_decimal(value, ((uint64_t) 1 << 53) - 1, seq)
         != NGX_OK)
     {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
@@ -102,8 +128,10 @@ ngx_http_sandbox_attach_after(ngx_http_request_t *r,
 }
 
 
-static ngx_str_t *
-ngx_http_sandbox_last_event_id(ngx_http_request_t *r)
+/* an empty one is none: so says the specification of event streams */
+
+static ngx_int_t
+ngx_http_sandbox_last_event_id(ngx_http_request_t *r, ngx_str_t *value)
 {
     ngx_uint_t        i;
     ngx_list_part_t  *part;
@@ -116,7 +144,7 @@ ngx_http_sandbox_last_event_id(ngx_http_request_t *r)
 
         if (i >= part->nelts) {
             if (part->next == NULL) {
-                return NULL;
+                return NGX_DECLINED;
             }
 
             part = part->next;
@@ -129,7 +157,8 @@ ngx_http_sandbox_last_event_id(ngx_http_request_t *r)
                                h[i].key.len)
                == 0)
         {
-            return &h[i].value;
+            *value = h[i].value;
+            return value->len ? NGX_OK : NGX_DECLINED;
         }
     }
 }

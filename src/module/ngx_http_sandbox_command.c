@@ -70,6 +70,12 @@ ngx_http_sandbox_command_handler(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    if (ctx->stream
+        && ngx_http_sandbox_attach_seen(r, ctx, &ctx->wire.seen) != NGX_OK)
+    {
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
     if (r->headers_in.content_length_n > (off_t) max) {
         ngx_http_sandbox_body_refuse(r, ctx);
         return ngx_http_sandbox_send_problem(r, ctx);

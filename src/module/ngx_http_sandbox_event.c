@@ -43,6 +43,17 @@ ngx_http_sandbox_event(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     wire = &ctx->wire;
     stream = ctx->stream;
 
+    if (wire->frame.type != SANDBOX_FRAME_PING
+        && wire->frame.type != SANDBOX_FRAME_RESULT
+        && wire->frame.type != SANDBOX_FRAME_ERROR
+        && wire->seq <= wire->seen && ctx->command_id.len)
+    {
+        /* the client has it, from the connection before this one */
+
+        stream->seq = wire->seq;
+        return NGX_OK;
+    }
+
     switch (wire->frame.type) {
 
     case SANDBOX_FRAME_STARTED:
