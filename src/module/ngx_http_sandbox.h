@@ -39,11 +39,12 @@ typedef struct {
 } ngx_http_sandbox_bounds_t;
 
 
-/* what an answer is written as; the last two are events, as they come */
+/* what an answer is written as; all but JSON as they come */
 
 #define NGX_HTTP_SANDBOX_JSON              0
 #define NGX_HTTP_SANDBOX_SSE               1
 #define NGX_HTTP_SANDBOX_NDJSON            2
+#define NGX_HTTP_SANDBOX_BYTES             3     /* of a file, as they are */
 
 
 /* words of "sandbox" */
@@ -83,6 +84,7 @@ typedef struct ngx_http_sandbox_history_s  ngx_http_sandbox_history_t;
 typedef struct ngx_http_sandbox_backend_s  ngx_http_sandbox_backend_t;
 typedef struct ngx_http_sandbox_store_s    ngx_http_sandbox_store_t;
 typedef struct ngx_http_sandbox_upload_s   ngx_http_sandbox_upload_t;
+typedef struct ngx_http_sandbox_fs_s       ngx_http_sandbox_fs_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
 
@@ -321,13 +323,18 @@ typedef struct {
 /* HEAD and RESULT, parsed; what did not come stays 0 and unseen */
 
 typedef struct {
-    uint64_t                       number[SANDBOX_TAG_HARD_CAPS + 1];
-    unsigned char                  seen[SANDBOX_TAG_HARD_CAPS + 1];
+    uint64_t                       number[SANDBOX_TAG_MODIFIED_NS + 1];
+    unsigned char                  seen[SANDBOX_TAG_MODIFIED_NS + 1];
     ngx_str_t                      sandbox_id;
     ngx_str_t                      command_id;
     ngx_str_t                      signal;
     ngx_str_t                      cwd;
     ngx_str_t                      command;      /* of a receipt: a part */
+    ngx_str_t                      etag;         /* of a file */
+    ngx_str_t                      file_name;
+    ngx_str_t                      target;
+    ngx_str_t                      next_name;
+    ngx_str_t                      fields;       /* all of them, as bytes */
 } ngx_http_sandbox_result_t;
 
 
@@ -343,6 +350,10 @@ typedef struct {
     /* renders ctx->wire.result into ctx->answer */
     ngx_int_t                    (*render)(ngx_http_request_t *r,
                                            ngx_http_sandbox_ctx_t *ctx);
+
+    /* HEAD is here, if it wants to know; NULL, or what is wrong */
+    const char                  *(*accepted)(ngx_http_request_t *r,
+                                             ngx_http_sandbox_ctx_t *ctx);
 
     /* takes what is in DATA, p NULL: that was all; NULL: there may be none */
     const char                  *(*data)(ngx_http_request_t *r,
@@ -454,6 +465,7 @@ struct ngx_http_sandbox_ctx_s {
     ngx_http_sandbox_stream_t     *stream;       /* NULL: one answer */
     ngx_http_sandbox_history_t    *history;
     ngx_http_sandbox_upload_t     *upload;
+    ngx_http_sandbox_fs_t         *fs;
     off_t                          input;        /* bytes of stdin sent on */
     ngx_chain_t                   *input_free;
     ngx_chain_t                   *input_busy;
@@ -639,43 +651,6 @@ char *ngx_http_sandbox_conf_jwks_url(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 
-/* ngx_http_sandbox_conf_store.c: "sandbox_store", and its sweeps */
-
-char *ngx_http_sandbox_conf_store(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-
-/* The folders' owners; warns of what an operator must change. */
-void ngx_http_sandbox_store_init_module(ngx_cycle_t *cycle,
-    ngx_http_sandbox_main_conf_t *smcf);
-
-/* Each worker sweeps at its start, and every hour. */
-ngx_int_t ngx_http_sandbox_store_init_process(ngx_cycle_t *cycle);
-
-
-/* ngx_http_sandbox_files.c: attachments and the Files panel */
-
-ngx_int_t ngx_http_sandbox_files_list_handler(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-ngx_int_t ngx_http_sandbox_files_get_handler(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-ngx_int_t ngx_http_sandbox_files_remove_handler(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-
-
-/* ngx_http_sandbox_upload.c: PUT of both, POST of attachments */
-
-ngx_int_t ngx_http_sandbox_upload_handler(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-
-
-/* ngx_http_sandbox_link.c: signed links of the Files panel */
-
-ngx_int_t ngx_http_sandbox_link_handler(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-ngx_int_t ngx_http_sandbox_download_handler(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-
-
 /* ngx_http_sandbox_key_set.c: key sets by URL */
 
 /*
@@ -750,6 +725,10 @@ ngx_int_t ngx_http_sandbox_frames(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_buf_t *b);
 
 void ngx_http_sandbox_frames_reset(ngx_http_sandbox_ctx_t *ctx);
+
+/* An operation that is over with a RESULT that is a refusal, as an answer. */
+ngx_int_t ngx_http_sandbox_render_failed(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 
 /* Fields of a HEAD, a RESULT or a receipt; NULL, or what is wrong. */
 const char *ngx_http_sandbox_result_read(ngx_http_sandbox_result_t *result,
@@ -855,12 +834,34 @@ ngx_int_t ngx_http_sandbox_decimal(ngx_str_t *text, uint64_t max,
 ngx_int_t ngx_http_sandbox_stdin_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
+/*
+ * For a content handler: ctx->wire with the request's body, which is sent on
+ * as it comes; 413 if it is too long.
+ */
+ngx_int_t ngx_http_sandbox_stdin_read(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
 /* The body's length, for the preamble. */
 uint64_t ngx_http_sandbox_stdin_body(ngx_http_request_t *r);
 
 /* Its bytes after `last`: those that are here, the others as they come. */
 ngx_int_t ngx_http_sandbox_stdin_send(ngx_http_request_t *r,
     ngx_chain_t *last);
+
+
+/* ngx_http_sandbox_fs.c: the container's file system */
+
+ngx_int_t ngx_http_sandbox_fs_get_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_fs_put_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_fs_delete_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* 1: the answer is a file, with headers of its own. */
+ngx_uint_t ngx_http_sandbox_fs_file(ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_fs_headers(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 
 
 /* ngx_http_sandbox_history.c */

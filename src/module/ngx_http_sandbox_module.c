@@ -4,7 +4,7 @@
  * time, and knows no wire, no JSON.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_store.h"
 
 #include <malloc.h>
 

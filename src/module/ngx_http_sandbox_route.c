@@ -4,7 +4,7 @@
  * could read another way.  Knows no identity.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_store.h"
 
 
 static ngx_int_t ngx_http_sandbox_route_raw(ngx_http_request_t *r);
@@ -122,6 +122,26 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       ngx_string("file.link"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_link_handler },
 
+    { ngx_string("v1/conversations/*/fs"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("fs.get"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_fs_get_handler },
+
+    { ngx_string("v1/conversations/*/fs/~"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("fs.get"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_fs_get_handler },
+
+    { ngx_string("v1/conversations/*/fs/~"),
+      NGX_HTTP_PUT,
+      ngx_string("fs.put"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_fs_put_handler },
+
+    { ngx_string("v1/conversations/*/fs/~"),
+      NGX_HTTP_DELETE,
+      ngx_string("fs.delete"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_fs_delete_handler },
+
     { ngx_null_string, 0, ngx_null_string, 0, NULL }
 };
 
@@ -222,7 +242,7 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     }
 
     if (parts[1].data
-        && ngx_strchr(found->pattern.data, '+') == NULL
+        && strpbrk((char *) found->pattern.data, "+~") == NULL
         && !sandbox_command_id_valid(parts[1].data, parts[1].len))
     {
         refusal->status = NGX_HTTP_NOT_FOUND;
@@ -395,7 +415,8 @@ ngx_http_sandbox_route_path(ngx_http_request_t *r, ngx_str_t *path)
 
 /*
  * What stands at the place of the first "*" and the second, which is a "+"
- * where any bytes may be a name; none is empty.
+ * where any bytes may be a name; none is empty.  A "~" is the rest of a path,
+ * whatever it is.
  */
 
 static ngx_uint_t
@@ -415,6 +436,12 @@ ngx_http_sandbox_route_match(const ngx_str_t *pattern, const ngx_str_t *path,
     end = s + path->len;
 
     while (p < last) {
+
+        if (*p == '~') {
+            parts[1].data = s;
+            parts[1].len = end - s;
+            return 1;
+        }
 
         if (*p == '*' || *p == '+') {
 

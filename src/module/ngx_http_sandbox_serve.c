@@ -39,6 +39,19 @@ ngx_http_sandbox_serve(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    /* nginx has 416 for ranges that make no sense, the standard ignores them */
+
+    if (r->headers_in.range
+        && r->headers_in.range->value.len > 6
+        && ngx_strncasecmp(r->headers_in.range->value.data,
+                           (u_char *) "bytes=", 6)
+           == 0
+        && !sandbox_store_ranges((char *) r->headers_in.range->value.data + 6,
+                                 r->headers_in.range->value.len - 6))
+    {
+        r->headers_in.range = NULL;
+    }
+
     r->allow_ranges = 1;
 
     rc = ngx_http_send_header(r);

@@ -19,8 +19,9 @@ typedef void (*ngx_http_sandbox_store_pt)(ngx_http_request_t *r,
 /*
  * One operation, or one file that is written by several, one at a time.  The
  * request lives until it has ended, whatever the client does; its handler is
- * not called if the request was finalized meanwhile.  r->write_event_handler
- * is ours until then.
+ * not called if the request was ended meanwhile by its client or a time-out;
+ * whoever started it must not finalize the request before.
+ * r->write_event_handler is ours until then.
  */
 
 struct ngx_http_sandbox_store_op_s {
@@ -58,7 +59,17 @@ struct ngx_http_sandbox_store_op_s {
 };
 
 
-/* ngx_http_sandbox_conf_store.c */
+/* ngx_http_sandbox_conf_store.c: "sandbox_store", and its sweeps */
+
+char *ngx_http_sandbox_conf_store(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* The folders' owners; warns of what an operator must change. */
+void ngx_http_sandbox_store_init_module(ngx_cycle_t *cycle,
+    ngx_http_sandbox_main_conf_t *smcf);
+
+/* Each worker sweeps at its start, and every hour. */
+ngx_int_t ngx_http_sandbox_store_init_process(ngx_cycle_t *cycle);
 
 ngx_str_t *ngx_http_sandbox_store_name(ngx_http_sandbox_store_t *store);
 
@@ -131,7 +142,14 @@ ngx_int_t ngx_http_sandbox_store_user(ngx_http_sandbox_ctx_t *ctx,
     u_char digest[SANDBOX_STORE_DIGEST]);
 
 
-/* ngx_http_sandbox_files.c */
+/* ngx_http_sandbox_files.c: attachments and the Files panel */
+
+ngx_int_t ngx_http_sandbox_files_list_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_files_get_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_files_remove_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 
 /* By the route: SANDBOX_STORE_ATTACHMENTS or SANDBOX_STORE_FILES. */
 sandbox_store_kind_e ngx_http_sandbox_files_kind(ngx_http_sandbox_ctx_t *ctx);
@@ -164,6 +182,20 @@ ngx_int_t ngx_http_sandbox_serve(ngx_http_request_t *r,
 
 ngx_table_elt_t *ngx_http_sandbox_serve_header(ngx_http_request_t *r,
     const char *key, ngx_str_t *value);
+
+
+/* ngx_http_sandbox_upload.c: PUT of both, POST of attachments */
+
+ngx_int_t ngx_http_sandbox_upload_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+
+/* ngx_http_sandbox_link.c: signed links of the Files panel */
+
+ngx_int_t ngx_http_sandbox_link_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_download_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 
 
 #endif /* _NGX_HTTP_SANDBOX_STORE_H_INCLUDED_ */

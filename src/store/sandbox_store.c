@@ -45,6 +45,8 @@ static int sandbox_store_read_field(sandbox_store_entry_t *entry,
     unsigned tag, const uint8_t *p, size_t n);
 static void sandbox_store_put64(uint8_t *p, uint64_t value);
 static uint64_t sandbox_store_get64(const uint8_t *p);
+static const char *sandbox_store_number(const char *p, const char *last,
+    uint64_t *number);
 static const char *sandbox_store_tag(const char *p, const char *last,
     const char **start, size_t *len, unsigned *weak);
 
@@ -445,6 +447,78 @@ sandbox_store_tag(const char *p, const char *last, const char **start,
 
     while (p < last && (*p == ' ' || *p == '\t' || *p == ',')) {
         p++;
+    }
+
+    return p;
+}
+
+
+int
+sandbox_store_ranges(const char *list, size_t len)
+{
+    uint64_t     first, end;
+    const char  *p, *q, *last;
+
+    p = list;
+    last = list + len;
+
+    for ( ;; ) {
+
+        while (p < last && (*p == ' ' || *p == '\t')) {
+            p++;
+        }
+
+        q = sandbox_store_number(p, last, &first);
+
+        if (q == last || *q != '-') {
+            return 0;
+        }
+
+        q++;
+
+        if (q == p + 1) {
+
+            /* the last so many bytes */
+
+            p = sandbox_store_number(q, last, &end);
+
+            if (p == q) {
+                return 0;
+            }
+
+        } else {
+            p = sandbox_store_number(q, last, &end);
+
+            if (p != q && end < first) {
+                return 0;
+            }
+        }
+
+        while (p < last && (*p == ' ' || *p == '\t')) {
+            p++;
+        }
+
+        if (p == last) {
+            return 1;
+        }
+
+        if (*p++ != ',') {
+            return 0;
+        }
+    }
+}
+
+
+/* what is too large for it is as large as can be */
+
+static const char *
+sandbox_store_number(const char *p, const char *last, uint64_t *number)
+{
+    *number = 0;
+
+    for ( /* void */ ; p < last && *p >= '0' && *p <= '9'; p++) {
+        *number = *number > INT64_MAX / 10 - 1
+                  ? INT64_MAX : *number * 10 + (uint64_t) (*p - '0');
     }
 
     return p;

@@ -146,6 +146,13 @@ int sandbox_store_listed(const char *list, size_t len, const char *etag,
 
 
 /*
+ * Whether a header Range, after "bytes=", is well-formed and no range in it
+ * ends before it begins; one that is not is to be ignored.
+ */
+int sandbox_store_ranges(const char *list, size_t len);
+
+
+/*
  * Content-Disposition: `attachment` or inline, an ASCII name and, where that
  * is another one, filename*.  At most SANDBOX_STORE_DISPOSITION bytes.
  */

@@ -135,6 +135,7 @@ fuzz_name(const char *p, size_t size)
     sandbox_store_etag(sum, etag);
     (void) sandbox_store_listed(p, size, etag, p[0] & 1);
     (void) sandbox_store_listed(p, size, NULL, 0);
+    (void) sandbox_store_ranges(p, size);
     check(sandbox_store_type((unsigned char) p[0], &shown) != NULL);
 
     if (sandbox_store_name_wrong(p, size)) {

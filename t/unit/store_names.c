@@ -19,6 +19,7 @@ static void blocks(void);
 static void types(void);
 static void pieces(void);
 static void conditions(void);
+static void ranges(void);
 static void dispositions(void);
 static void links(void);
 static unsigned type_of(const void *p, size_t n);
@@ -34,6 +35,7 @@ main(void)
     types();
     pieces();
     conditions();
+    ranges();
     dispositions();
     links();
 
@@ -360,6 +362,29 @@ conditions(void)
         is_number(sandbox_store_listed(rows[i].list, strlen(rows[i].list),
                                        rows[i].etag, rows[i].weak),
                   rows[i].listed, "files/etag: list %u", i);
+    }
+}
+
+
+static void
+ranges(void)
+{
+    unsigned  i;
+
+    static const struct {
+        const char  *list;
+        int          good;
+    } rows[] = {
+        { "0-0", 1 }, { "5-", 1 }, { "-5", 1 }, { "0-1,5-6", 1 },
+        { "0-1 , 5-", 1 }, { "0-99999999999999999999999", 1 }, { "7-7", 1 },
+        { "5-4", 0 }, { "0-1,5-4", 0 }, { "", 0 }, { "-", 0 }, { "5", 0 },
+        { "a-b", 0 }, { "0-1,", 0 }, { ",0-1", 0 }, { "0--1", 0 },
+        { "0x1-2", 0 }, { "99999999999999999999-5", 0 }, { NULL, 0 }
+    };
+
+    for (i = 0; rows[i].list; i++) {
+        is_number(sandbox_store_ranges(rows[i].list, strlen(rows[i].list)),
+                  rows[i].good, "files/range: \"%s\"", rows[i].list);
     }
 }
 
