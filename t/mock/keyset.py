@@ -723,6 +723,22 @@ def upgrade():
             g.stop(check=False)
 
 
+@test("auth/keyset-crowded")
+def crowded():
+    """Keys that no token can name: the ninth is told of, not just ignored."""
+    nameless = {"alg": "ES256"}
+    line = 'more than 8 keys for ES256 without a "kid"'
+    for n, status_of_last in ((8, 200), (9, 401)):
+        keys = [Key("ES256").jwk() for _ in range(n - 1)] + [B.jwk(kid=None)]
+        with KeyServer(jwks(A, *keys)) as server:
+            with gateway(server.url, workers=1) as g:
+                becomes(g, A.token(), 200)
+                same(status(g, B.token(nameless)), status_of_last)
+                wait_for(lambda: "is new: %d keys" % (n + 1) in g.error_log,
+                         10, "a line in the log")
+                same(line in g.error_log, n > 8, "it is told of")
+
+
 @test("auth/keyset-several", seconds=60)
 def several():
     """Four sets in a location; one that fails takes nothing from the rest."""
