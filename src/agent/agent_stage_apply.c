@@ -26,6 +26,7 @@ static void agent_stage_load(void);
 static void agent_stage_confirm(void);
 static void agent_stage_save(void);
 static int agent_stage_places(void);
+static void agent_stage_close(void);
 static int agent_stage_named(const agent_stage_t *stage,
     const agent_staged_t *entry);
 static void agent_stage_plan(agent_stage_item_t *item);
@@ -123,16 +124,7 @@ agent_stage_apply(agent_stage_t *stage)
     }
 
     agent_stage_save();
-
-    if (agent_stage_attachments != -1) {
-        close(agent_stage_attachments);
-        agent_stage_attachments = -1;
-    }
-
-    if (agent_stage_skills != -1) {
-        close(agent_stage_skills);
-        agent_stage_skills = -1;
-    }
+    agent_stage_close();
 
     return 0;
 }
@@ -180,6 +172,7 @@ agent_stage_confirm(void)
     agent_staged_t   entry, *old;
 
     if (agent_stage_places() == -1) {
+        agent_stage_close();
         return;
     }
 
@@ -206,10 +199,7 @@ agent_stage_confirm(void)
         *old = entry;
     }
 
-    close(agent_stage_attachments);
-    close(agent_stage_skills);
-    agent_stage_attachments = -1;
-    agent_stage_skills = -1;
+    agent_stage_close();
 }
 
 
@@ -290,6 +280,21 @@ agent_stage_places(void)
                                          O_PATH|O_DIRECTORY, 0);
 
     return agent_stage_attachments == -1 || agent_stage_skills == -1 ? -1 : 0;
+}
+
+
+static void
+agent_stage_close(void)
+{
+    if (agent_stage_attachments != -1) {
+        close(agent_stage_attachments);
+        agent_stage_attachments = -1;
+    }
+
+    if (agent_stage_skills != -1) {
+        close(agent_stage_skills);
+        agent_stage_skills = -1;
+    }
 }
 
 

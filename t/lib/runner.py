@@ -163,6 +163,31 @@ class Runner:
                 pass
         return out
 
+    def agent_of(self, run):
+        """The agent of a conversation, by a command that run() runs in it."""
+        mark = "mark-" + os.urandom(8).hex()
+        thread = threading.Thread(target=run,
+                                  args=(": %s; sleep 2; true" % mark,))
+        thread.start()
+
+        def look():
+            for pid in self.agents():
+                with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+                    children = f.read().split()
+                for child in children:
+                    try:
+                        with open("/proc/%s/cmdline" % child) as f:
+                            if mark in f.read():
+                                return pid
+                    except OSError:
+                        pass
+            return None
+
+        try:
+            return wait_for(look, 20, "its agent")
+        finally:
+            thread.join()
+
     def slots(self):
         return sorted(os.listdir(self.state + "/slots"))
 

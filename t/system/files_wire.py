@@ -515,23 +515,8 @@ def list_large():
 
 
 def agents(name):
-    """The agent of that conversation, by a command of it."""
-    mark = "mark-%d" % random.getrandbits(60)
-    t = threading.Thread(target=lambda: run(name, ": %s; sleep 2; true" % mark))
-    t.start()
-
-    def look():
-        for pid in r.agents():
-            with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-                for child in f.read().split():
-                    with open("/proc/%s/cmdline" % child) as f:
-                        if mark in f.read():
-                            return pid
-        return None
-
-    pid = wait_for(look, 10, "its agent")
-    t.join()
-    return pid
+    """The agent of that conversation."""
+    return r.agent_of(lambda text: run(name, text))
 
 
 def pss(pid):

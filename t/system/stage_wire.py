@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import struct
+import subprocess
 import sys
 import tarfile
 import threading
@@ -331,6 +332,66 @@ def midway():
         files = [(FILE, "f", body, bytes([n]) * 16)]
     used = int(out(name, "df --output=used -k / | tail -1").split()[0])
     check(used < 20000, "the disk has %d KiB" % used)
+
+
+# Run in the sandbox as its root: a manifest as it is in the middle of staging
+# "f", whose new version has the bytes of argv[2], made or not yet made.
+HALF = r'''
+import os, struct, sys
+made, new, etag = sys.argv[1] == "made", sys.argv[2].encode(), bytes(range(16))
+MAGIC, M = 0x5342584d414e4931, 2 ** 64 - 1
+def mix(h, value):
+    h = (h ^ value) * 0xff51afd7ed558ccd & M
+    return h ^ h >> 32
+def total(p):
+    h = mix(MAGIC, len(p))
+    for i in range(0, len(p), 8):
+        h = mix(h, int.from_bytes(p[i:i + 8], "little"))
+    return h
+place = "/var/lib/sandbox/"
+old = open(place + "manifest", "rb").read()
+assert struct.unpack(">QQ", old[:16])[0] == MAGIC
+assert total(old[:-8]) == struct.unpack(">Q", old[-8:])[0]
+tmp = place + "spool/new"
+open(tmp, "wb").write(new)
+os.chown(tmp, 1000, 1000)
+ns = os.stat(tmp).st_mtime_ns
+entry = struct.pack(">BBBBI", 1, 1, 1, 1, 0) + etag
+entry += struct.pack(">QQ", len(new), ns) + b"ff"
+out = struct.pack(">QQ", MAGIC, struct.unpack(">Q", old[8:16])[0] + 1)
+out += old[16:-8] + entry
+open(place + "manifest", "wb").write(out + struct.pack(">Q", total(out)))
+if made:
+    os.rename(tmp, "/home/sandbox/attachments/f")
+'''
+
+
+@test("files/stage-half-done")
+def half_done():
+    """An end between the manifest's two writes: nothing is taken for the
+    user's, nothing that is there is asked for."""
+    for n, made in enumerate(("made", "not")):
+        name = "half-%d" % n
+        had = b"old"
+        pid = r.agent_of(lambda text: out(name, text, [(FILE, "f", had)]))
+        subprocess.run(["nsenter", "-t", str(pid), "-m", "-U", "-S", "0",
+                        "-G", "0", "python3", "-c", HALF, made, "new"],
+                       check=True)
+        os.kill(pid, 9)
+        a, asked = go(name, "ls attachments; cat attachments/f",
+                      [(FILE, "f", b"new", bytes(range(16)))])
+        same((a.stdout, asked, notices(a)),
+             (b"f\nnew", [] if made == "made" else [0], []), made)
+        same(out(name, "ls attachments"), b"", made)
+        # a manifest that is not whole: all is asked for, nothing is lost
+        had = b"1"
+        pid = r.agent_of(lambda text: out(name, text, [(FILE, "f", had)]))
+        subprocess.run(["nsenter", "-t", str(pid), "-m", "-U", "-S", "0",
+                        "-G", "0", "truncate", "-s", "30",
+                        "/var/lib/sandbox/manifest"], check=True)
+        os.kill(pid, 9)
+        a, asked = go(name, "cat attachments/*", [(FILE, "f", b"1")])
+        same((a.stdout, asked), (b"11", [0]), made)
 
 
 @test("files/stage-disk-full")
