@@ -25,6 +25,7 @@
 #define RUNNER_BUCKETS         1024              /* of sessions */
 #define RUNNER_MAX_WAITING     128               /* connections a sandbox */
 #define RUNNER_MAX_SENT        256               /* handed over, not taken */
+#define RUNNER_MAX_UNTOLD      8                 /* of these, in the queue */
 #define RUNNER_MAX_HELD        2                 /* run slots: one that is in
                                                     use, one on its way */
 #define RUNNER_MAX_HEAD        4096              /* of the runner's own */

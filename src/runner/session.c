@@ -292,10 +292,20 @@ runner_session_idle(runner_t *runner)
 void
 runner_session_load(runner_sandbox_t *sandbox)
 {
-    unsigned  load;
+    unsigned  load, untold;
 
-    load = sandbox->report.queued + sandbox->ungranted + sandbox->taken[0]
-           + sandbox->taken[1] + sandbox->waiting.n;
+    /*
+     * What the agent has taken and not told of yet it mostly answers at once
+     * or refuses: whoever asks often must not fill the queue of all others.
+     */
+
+    untold = sandbox->ungranted + sandbox->taken[0] + sandbox->taken[1];
+
+    if (untold > RUNNER_MAX_UNTOLD) {
+        untold = RUNNER_MAX_UNTOLD;
+    }
+
+    load = sandbox->report.queued + untold + sandbox->waiting.n;
 
     sandbox->runner->queued += load - sandbox->load;
     sandbox->load = load;
