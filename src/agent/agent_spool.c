@@ -53,7 +53,8 @@ agent_spool_init(void)
 int
 agent_spool_place(void)
 {
-    int  fd;
+    int              fd, error;
+    static unsigned  said;
 
     if (agent_spool_place_fd != -1) {
         return agent_spool_place_fd;
@@ -61,19 +62,22 @@ agent_spool_place(void)
 
     /* its parents are root's: nobody else can have made it */
 
-    if (mkdir(AGENT_PLACE, 0700) == -1 && errno != EEXIST) {
-        agent_log(AGENT_PLACE " can't be made: error %d", errno);
-        return -1;
-    }
-
+    (void) !mkdir(AGENT_PLACE, 0700);
     fd = open(AGENT_PLACE, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
 
     if (fd == -1 || fchmod(fd, 0700) == -1) {
-        agent_log(AGENT_PLACE " can't be opened: error %d", errno);
+        error = errno;
+
+        if (!said++) {
+            agent_log(AGENT_PLACE " can't be used, error %d: what was staged "
+                      "is forgotten at the agent's end", error);
+        }
 
         if (fd != -1) {
             close(fd);
         }
+
+        errno = error;
 
         return -1;
     }
@@ -155,16 +159,17 @@ agent_spool_create(agent_spool_t *spool, int beside)
     spool->fd = -1;
     spool->name[0] = '\0';
     dir = agent_spool_dir();
-
-    if (dir == -1) {
-        return errno;
-    }
+    rc = errno;
 
     if (beside != -1
-        && (agent_spool_mount(beside) != agent_spool_mount_id
-            || agent_spool_mount_id == 0))
+        && (dir == -1 || agent_spool_mount_id == 0
+            || agent_spool_mount(beside) != agent_spool_mount_id))
     {
         return agent_spool_beside(spool, beside);
+    }
+
+    if (dir == -1) {
+        return rc;
     }
 
     if (agent_spool_random(spool->name, "") == -1) {

@@ -246,6 +246,36 @@ def live():
         same(c.answer(s, wire.Answer(True)).outcome, "cancelled")
 
 
+@test("agent/tcp-files")
+def files():
+    """Home is a mount of its own here, and the agent has no place."""
+    c = state["client"]
+
+    def ask(operation, path, body=b"", **fields):
+        return c.call(operation, wire.fields(("PATH", path),
+                                             *fields.items()), body)
+    same(ask(wire.FILE_WRITE, "a/b", b"1").result["STATUS"], 201)
+    same(ask(wire.FILE_WRITE, "a/b", b"22").result["STATUS"], 200)
+    same(ask(wire.FILE_WRITE, "tmp/x", b"3", ROOT=1).result["STATUS"], 201)
+    same(ask(wire.FILE_READ, "a/b").data, b"22")
+    same(ask(wire.FILE_READ, "home/sandbox/a/b", ROOT=1).data, b"22")
+    same(ask(wire.FILE_READ, "proc/self/environ", ROOT=1).code,
+         "path_outside")
+    same(run("cat a/b /tmp/x; ls -A a; stat -c '%u %a' a/b").stdout,
+         b"223b\n1000 644\n")
+    same(ask(wire.FILE_REMOVE, "a", RECURSIVE=1).result["FILE_TYPE"], 1)
+    same(run("ls a /tmp/x 2>&1 | grep -c 'No such'").stdout, b"1\n")
+    # staged: it is remembered as long as the agent lives
+    stage = (b"\1\0\0\1" + bytes(16) + (3).to_bytes(8, "big") + b"f")
+    head = [("COMMAND", "cat attachments/f; ls attachments"),
+            ("STAGE", stage)]
+    same(c.call(wire.COMMAND, wire.fields(*head)).code, "stage_needed")
+    for fields, body in (([("STDIN_BYTES", 0), ("STAGE_BODY", 0)], b"new"),
+                         ([], b"")):
+        a = c.call(wire.COMMAND, wire.fields(*head, *fields), body)
+        same(a.stdout, b"newf\n", repr(a))
+
+
 @test("agent/tcp-history")
 def history():
     """Without a file of the runner's it is kept in memory."""
