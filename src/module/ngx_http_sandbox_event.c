@@ -43,6 +43,24 @@ ngx_http_sandbox_event(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     wire = &ctx->wire;
     stream = ctx->stream;
 
+    if (stream->format == NGX_HTTP_SANDBOX_BYTES) {
+
+        /* a file's are no events, they go as they are */
+
+        if (wire->frame.type == SANDBOX_FRAME_DATA) {
+            stream->event = 1;
+            stream->told = 0;
+            stream->len = wire->payload_len;
+            stream->before.len = 0;
+            stream->after.len = 0;
+
+        } else if (wire->frame.type == SANDBOX_FRAME_RESULT) {
+            stream->last = 1;
+        }
+
+        return NGX_OK;
+    }
+
     if (wire->frame.type != SANDBOX_FRAME_PING
         && wire->frame.type != SANDBOX_FRAME_RESULT
         && wire->frame.type != SANDBOX_FRAME_ERROR
@@ -162,6 +180,13 @@ ngx_int_t
 ngx_http_sandbox_event_lost(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
+    if (ctx->stream->format == NGX_HTTP_SANDBOX_BYTES) {
+
+        /* half a file must not look like one: the connection breaks off */
+
+        return NGX_ERROR;
+    }
+
     ctx->wire.lost = 1;
     ctx->stream->last = 1;
 
@@ -501,7 +526,11 @@ ngx_http_sandbox_event_piece(ngx_buf_t *b, ngx_http_sandbox_stream_t *stream)
     n = stream->len - stream->told;
     room = b->end - b->last;
 
-    if (stream->base64) {
+    if (stream->format == NGX_HTTP_SANDBOX_BYTES) {
+        n = ngx_min(n, room);
+        b->last = ngx_cpymem(b->last, p, n);
+
+    } else if (stream->base64) {
         n = ngx_min(n, room / 4 * 3);
 
         src.data = p;

@@ -36,7 +36,7 @@ static const char *ngx_http_sandbox_frame_number(
 static const char *ngx_http_sandbox_frame_text(
     ngx_http_sandbox_result_t *result, sandbox_field_t *field);
 static const char *ngx_http_sandbox_frame_error(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
+    ngx_http_sandbox_ctx_t *ctx, ngx_uint_t log);
 static ngx_int_t ngx_http_sandbox_frame_bad(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, const char *what);
 
@@ -172,6 +172,18 @@ ngx_http_sandbox_frame_begin(ngx_http_request_t *r,
 
         break;
 
+    case SANDBOX_FRAME_DATA:
+
+        if (ctx->stream) {
+            wire->payload = ngx_http_sandbox_stream_piece(r, ctx->stream,
+                                                          wire->frame.length);
+            if (wire->payload == NULL) {
+                return NGX_ERROR;
+            }
+        }
+
+        break;
+
     case SANDBOX_FRAME_STDOUT:
     case SANDBOX_FRAME_STDERR:
 
@@ -283,7 +295,16 @@ ngx_http_sandbox_frame_data(ngx_http_request_t *r,
 
         what = wire->data(r, ctx, p, n);
 
-        return what ? ngx_http_sandbox_frame_bad(r, ctx, what) : NGX_OK;
+        if (what) {
+            return ngx_http_sandbox_frame_bad(r, ctx, what);
+        }
+
+        if (ctx->stream) {
+            ngx_memcpy(wire->payload + wire->payload_len, p, n);
+            wire->payload_len += n;
+        }
+
+        return NGX_OK;
 
     case SANDBOX_FRAME_GAP:
         size = 17;
@@ -455,6 +476,11 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         what = ngx_http_sandbox_result_read(&wire->result, wire->payload,
                                             wire->payload_len);
         wire->head_seen = 1;
+
+        if (what == NULL && wire->accepted) {
+            what = wire->accepted(r, ctx);
+        }
+
         break;
 
     case SANDBOX_FRAME_RESULT:
@@ -473,7 +499,7 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         break;
 
     case SANDBOX_FRAME_ERROR:
-        what = ngx_http_sandbox_frame_error(r, ctx);
+        what = ngx_http_sandbox_frame_error(r, ctx, 1);
         wire->done = 1;
         break;
     }
@@ -527,6 +553,27 @@ ngx_http_sandbox_frame_complete(ngx_http_sandbox_ctx_t *ctx)
         return result->seen[SANDBOX_TAG_NEXT]
                ? NULL : "a RESULT without the next page";
 
+    case SANDBOX_OPERATION_FILE_READ:
+        return result->seen[SANDBOX_TAG_BYTES] || wire->data
+               ? NULL : "a RESULT without a number of bytes";
+
+    case SANDBOX_OPERATION_FILE_WRITE:
+        if (!result->seen[SANDBOX_TAG_STATUS]) {
+            return "a RESULT without a status";
+        }
+
+        if (result->number[SANDBOX_TAG_STATUS] >= NGX_HTTP_BAD_REQUEST) {
+            return NULL;
+        }
+
+        return result->etag.len && result->seen[SANDBOX_TAG_FILE_SIZE]
+               ? NULL : "a RESULT without an etag or a size";
+
+    case SANDBOX_OPERATION_FILE_REMOVE:
+        return result->seen[SANDBOX_TAG_FILE_TYPE]
+               || result->seen[SANDBOX_TAG_STATUS]
+               ? NULL : "a RESULT without a type or a status";
+
     case SANDBOX_OPERATION_RESET:
         if (result->sandbox_id.len == 0) {
             return "a RESULT without a sandbox";
@@ -554,6 +601,9 @@ ngx_http_sandbox_result_read(ngx_http_sandbox_result_t *result, u_char *p,
 
     sandbox_fields_init(&fields, p, n);
 
+    result->fields.data = p;
+    result->fields.len = n;
+
     for ( ;; ) {
         rc = sandbox_fields_next(&fields, &field);
 
@@ -572,6 +622,10 @@ ngx_http_sandbox_result_read(ngx_http_sandbox_result_t *result, u_char *p,
         case SANDBOX_TAG_SIGNAL:
         case SANDBOX_TAG_CWD:
         case SANDBOX_TAG_COMMAND:
+        case SANDBOX_TAG_ETAG:
+        case SANDBOX_TAG_FILE_NAME:
+        case SANDBOX_TAG_TARGET:
+        case SANDBOX_TAG_NEXT_NAME:
             what = ngx_http_sandbox_frame_text(result, &field);
             break;
 
@@ -581,7 +635,7 @@ ngx_http_sandbox_result_read(ngx_http_sandbox_result_t *result, u_char *p,
             break;
 
         default:
-            what = (field.tag <= SANDBOX_TAG_HARD_CAPS)
+            what = (field.tag <= SANDBOX_TAG_MODIFIED_NS)
                    ? ngx_http_sandbox_frame_number(result, &field) : NULL;
         }
 
@@ -616,6 +670,18 @@ ngx_http_sandbox_frame_number(ngx_http_sandbox_result_t *result,
         max = SANDBOX_COMMAND_LAST - 1;
         break;
 
+    case SANDBOX_TAG_FILE_TYPE:
+        max = SANDBOX_FILE_LAST - 1;
+        break;
+
+    case SANDBOX_TAG_FILE_MODE:
+        max = 07777;
+        break;
+
+    case SANDBOX_TAG_MODIFIED_NS:
+        max = INT64_MAX;
+        break;
+
     case SANDBOX_TAG_TRUNCATED:
     case SANDBOX_TAG_CREATED:
     case SANDBOX_TAG_OUTPUT_EXPIRED:
@@ -648,6 +714,9 @@ ngx_http_sandbox_frame_number(ngx_http_sandbox_result_t *result,
     case SANDBOX_TAG_ACCEPTED_MS:
     case SANDBOX_TAG_STARTED_MS:
     case SANDBOX_TAG_ENDED_MS:
+    case SANDBOX_TAG_FILE_SIZE:
+    case SANDBOX_TAG_RANGE_FIRST:
+    case SANDBOX_TAG_RANGE_LAST:
         max = NGX_HTTP_SANDBOX_INTEGER;
         break;
 
@@ -702,6 +771,34 @@ ngx_http_sandbox_frame_text(ngx_http_sandbox_result_t *result,
 
         return NULL;
 
+    case SANDBOX_TAG_ETAG:
+        text = &result->etag;
+        max = SANDBOX_WIRE_MAX_ETAG;
+        break;
+
+    case SANDBOX_TAG_FILE_NAME:
+    case SANDBOX_TAG_NEXT_NAME:
+        if (field->length > SANDBOX_WIRE_MAX_NAME) {
+            return "a name that is too long";
+        }
+
+        text = (field->tag == SANDBOX_TAG_FILE_NAME) ? &result->file_name
+                                                     : &result->next_name;
+        text->data = (u_char *) field->data;
+        text->len = field->length;
+
+        return NULL;
+
+    case SANDBOX_TAG_TARGET:
+        if (field->length > SANDBOX_WIRE_MAX_PATH) {
+            return "a link that is too long";
+        }
+
+        result->target.data = (u_char *) field->data;
+        result->target.len = field->length;
+
+        return NULL;
+
     default: /* SANDBOX_TAG_CWD */
         if (field->length > SANDBOX_WIRE_MAX_CWD) {
             return "a path that is too long";
@@ -733,7 +830,7 @@ ngx_http_sandbox_frame_text(ngx_http_sandbox_result_t *result,
 
 static const char *
 ngx_http_sandbox_frame_error(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx)
+    ngx_http_sandbox_ctx_t *ctx, ngx_uint_t log)
 {
     int                          rc;
     uint64_t                     value;
@@ -788,12 +885,29 @@ ngx_http_sandbox_frame_error(ngx_http_request_t *r,
         problem->retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
     }
 
-    if (problem->status >= NGX_HTTP_INTERNAL_SERVER_ERROR) {
+    if (log && problem->status >= NGX_HTTP_INTERNAL_SERVER_ERROR) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "sandbox runner refused: %V", &problem->code);
     }
 
     return NULL;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_render_failed(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    const char  *what;
+
+    what = ngx_http_sandbox_frame_error(r, ctx, 0);
+
+    if (what) {
+        (void) ngx_http_sandbox_frame_bad(r, ctx, what);
+        ngx_http_sandbox_upstream_lost(ctx);
+    }
+
+    return ngx_http_sandbox_render_problem(r, ctx);
 }
 
 

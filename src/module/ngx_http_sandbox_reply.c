@@ -169,6 +169,13 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
         r->headers_out.content_length = NULL;
     }
 
+    if (ngx_http_sandbox_fs_file(ctx)) {
+        r->headers_out.content_type_lowcase = NULL;
+        ngx_str_null(&r->headers_out.charset);
+
+        return ngx_http_sandbox_fs_headers(r, ctx);
+    }
+
     if (ctx->stream && problem->status == 0) {
         ngx_http_sandbox_stream_type(ctx, &r->headers_out.content_type);
 

@@ -1,6 +1,7 @@
 /*
  * POST .../stdin: raw bytes of the client to a command that runs, sent on as
- * they come.  A body whose length is not known goes in the wire's chunks.
+ * they come; so are those of PUT .../fs/PATH.  A body whose length is not
+ * known goes in the wire's chunks.
  */
 
 #include "ngx_http_sandbox.h"
@@ -23,20 +24,8 @@ ngx_int_t
 ngx_http_sandbox_stdin_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_int_t                     rc;
-    ngx_str_t                     value;
-    sandbox_writer_t              w;
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
-    if (r->headers_in.content_length_n > slcf->caps.file_size) {
-        if (ngx_http_sandbox_stdin_refuse(r, ctx) == NGX_ERROR) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        return ngx_http_sandbox_send_problem(r, ctx);
-    }
+    ngx_str_t         value;
+    sandbox_writer_t  w;
 
     if (ngx_http_sandbox_head_begin(r, ctx, &w, 256) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -58,6 +47,27 @@ ngx_http_sandbox_stdin_handler(ngx_http_request_t *r,
     ctx->wire.head.len = w.pos - w.start;
     ctx->wire.operation = SANDBOX_OPERATION_STDIN;
     ctx->wire.render = ngx_http_sandbox_render_stdin;
+
+    return ngx_http_sandbox_stdin_read(r, ctx);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_stdin_read(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_int_t                     rc;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (r->headers_in.content_length_n > slcf->caps.file_size) {
+        if (ngx_http_sandbox_stdin_refuse(r, ctx) == NGX_ERROR) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
 
     r->request_body_no_buffering = 1;
 
@@ -95,6 +105,15 @@ ngx_http_sandbox_stdin_refuse(ngx_http_request_t *r,
     ngx_http_sandbox_loc_conf_t  *slcf;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (ctx->wire.operation == SANDBOX_OPERATION_FILE_WRITE) {
+        return ngx_http_sandbox_refuse_format(r, ctx,
+                                              NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                              "file_too_large",
+                                              "A file may have at most %O "
+                                              "bytes.",
+                                              slcf->caps.file_size);
+    }
 
     return ngx_http_sandbox_refuse_format(r, ctx,
                                           NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,

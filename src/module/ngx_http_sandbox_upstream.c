@@ -93,7 +93,8 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     preamble.operation = (uint8_t) wire->operation;
     preamble.flags = (uint16_t) wire->flags;
     preamble.head = (uint32_t) wire->head.len;
-    preamble.body = (wire->operation == SANDBOX_OPERATION_STDIN)
+    preamble.body = (wire->operation == SANDBOX_OPERATION_STDIN
+                     || wire->operation == SANDBOX_OPERATION_FILE_WRITE)
                     ? ngx_http_sandbox_stdin_body(r) : wire->body.len;
     preamble.memory = (uint32_t) (slcf->caps.memory >> 20);
     preamble.disk = (uint32_t) (slcf->caps.disk >> 20);
@@ -124,7 +125,9 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     cl->next = NULL;
     r->upstream->request_bufs = cl;
 
-    if (wire->operation == SANDBOX_OPERATION_STDIN) {
+    if (wire->operation == SANDBOX_OPERATION_STDIN
+        || wire->operation == SANDBOX_OPERATION_FILE_WRITE)
+    {
         b->flush = 1;
         return ngx_http_sandbox_stdin_send(r, cl);
     }
@@ -221,11 +224,15 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
          */
 
         ctx->answer = NULL;
-        ctx->answer_size = -1;
-        ctx->answer_status = NGX_HTTP_OK;
 
-        u->headers_in.status_n = NGX_HTTP_OK;
-        u->state->status = NGX_HTTP_OK;
+        if (!ngx_http_sandbox_fs_file(ctx)) {
+            ctx->answer_size = -1;
+            ctx->answer_status = NGX_HTTP_OK;
+        }
+
+        u->headers_in.status_n = ctx->answer_status;
+        u->headers_in.content_length_n = ctx->answer_size;
+        u->state->status = ctx->answer_status;
 
         return ngx_http_sandbox_set_headers(r, ctx);
     }

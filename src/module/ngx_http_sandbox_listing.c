@@ -1,0 +1,326 @@
+/*
+ * Listings of the container's folders: records of fields, cut anywhere, that
+ * leave as one JSON array.  Their order is the agent's.
+ */
+
+#include "ngx_http_sandbox_fs.h"
+
+
+#define NGX_HTTP_SANDBOX_LISTING_LIMIT  100      /* if none is asked for */
+#define NGX_HTTP_SANDBOX_LISTING_BUF    (32 * 1024)
+
+/* a thousand of the longest links there can be */
+
+#define NGX_HTTP_SANDBOX_LISTING_SIZE   (32 * 1024 * 1024)
+
+
+struct ngx_http_sandbox_listing_s {
+    uint64_t                       count;
+
+    /* a record */
+    u_char                         length[4];
+    size_t                         have;         /* bytes of length */
+    size_t                         size;
+    size_t                         got;
+    u_char                         record[NGX_HTTP_SANDBOX_FS_RECORD];
+
+    ngx_chain_t                   *out;
+    ngx_chain_t                   *last;
+    size_t                         total;        /* bytes of all buffers */
+};
+
+
+static const char *ngx_http_sandbox_listing_record(ngx_http_request_t *r,
+    ngx_http_sandbox_listing_t *listing);
+static u_char *ngx_http_sandbox_listing_bytes(u_char *p, const char *name,
+    ngx_str_t *text);
+static ngx_buf_t *ngx_http_sandbox_listing_room(ngx_http_request_t *r,
+    ngx_http_sandbox_listing_t *listing, size_t size);
+
+
+/* a cursor is the last name there was, in base64url */
+
+ngx_int_t
+ngx_http_sandbox_listing_ask(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, sandbox_writer_t *w)
+{
+    u_char     name[SANDBOX_WIRE_MAX_NAME + 4];
+    uint64_t   limit;
+    ngx_str_t  value, after;
+
+    limit = NGX_HTTP_SANDBOX_LISTING_LIMIT;
+
+    if (ngx_http_sandbox_argument(r, "limit", &value) == NGX_OK
+        && (ngx_http_sandbox_decimal(&value, SANDBOX_WIRE_MAX_LISTING, &limit)
+            != NGX_OK
+            || limit == 0))
+    {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "\"limit\" must be a number from 1 to 1000.");
+        return NGX_DECLINED;
+    }
+
+    sandbox_write_number(w, SANDBOX_TAG_LIMIT, limit);
+
+    if (ngx_http_sandbox_argument(r, "cursor", &value) != NGX_OK) {
+        return NGX_OK;
+    }
+
+    after.data = name;
+
+    if (value.len > ngx_base64_encoded_length(SANDBOX_WIRE_MAX_NAME)
+        || ngx_decode_base64url(&after, &value) != NGX_OK
+        || after.len == 0 || after.len > SANDBOX_WIRE_MAX_NAME)
+    {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "\"cursor\" must be the \"next\" of an "
+                                "answer.");
+        return NGX_DECLINED;
+    }
+
+    sandbox_write_bytes(w, SANDBOX_TAG_CURSOR, after.data, after.len);
+
+    return NGX_OK;
+}
+
+
+ngx_http_sandbox_listing_t *
+ngx_http_sandbox_listing_begin(ngx_http_request_t *r)
+{
+    return ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_listing_t));
+}
+
+
+const char *
+ngx_http_sandbox_listing_data(ngx_http_request_t *r,
+    ngx_http_sandbox_listing_t *listing, u_char *p, size_t n)
+{
+    size_t       m;
+    const char  *what;
+
+    if (p == NULL) {
+        return listing->have ? "a name that is cut short" : NULL;
+    }
+
+    while (n) {
+
+        if (listing->have < 4) {
+
+            listing->length[listing->have++] = *p++;
+            n--;
+
+            if (listing->have < 4) {
+                continue;
+            }
+
+            listing->size = sandbox_get32(listing->length);
+            listing->got = 0;
+
+            if (listing->size == 0
+                || listing->size > NGX_HTTP_SANDBOX_FS_RECORD)
+            {
+                return "a name's record of no or too many bytes";
+            }
+        }
+
+        m = ngx_min(n, listing->size - listing->got);
+
+        ngx_memcpy(listing->record + listing->got, p, m);
+
+        listing->got += m;
+        p += m;
+        n -= m;
+
+        if (listing->got == listing->size) {
+
+            listing->have = 0;
+
+            what = ngx_http_sandbox_listing_record(r, listing);
+            if (what) {
+                return what;
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
+static const char *
+ngx_http_sandbox_listing_record(ngx_http_request_t *r,
+    ngx_http_sandbox_listing_t *listing)
+{
+    u_char                     *p;
+    ngx_buf_t                  *b;
+    ngx_uint_t                  mode;
+    const char                 *what;
+    ngx_http_sandbox_result_t   result;
+
+    if (listing->count == SANDBOX_WIRE_MAX_LISTING) {
+        return "more names than it was asked for";
+    }
+
+    ngx_memzero(&result, sizeof(ngx_http_sandbox_result_t));
+
+    what = ngx_http_sandbox_result_read(&result, listing->record,
+                                        listing->size);
+    if (what) {
+        return what;
+    }
+
+    if (result.file_name.len == 0 || !result.seen[SANDBOX_TAG_FILE_TYPE]) {
+        return "a file without a name or a type";
+    }
+
+    /* six bytes for each that is escaped, and base64 beside it */
+
+    b = ngx_http_sandbox_listing_room(r, listing, 512
+                                      + 8 * result.file_name.len
+                                      + 8 * result.target.len);
+    if (b == NULL) {
+        return "more names than there is room for";
+    }
+
+    p = b->last;
+
+    if (listing->count++) {
+        *p++ = ',';
+    }
+
+    *p++ = '{';
+    p = ngx_http_sandbox_listing_bytes(p, "name", &result.file_name);
+    mode = (ngx_uint_t) result.number[SANDBOX_TAG_FILE_MODE];
+
+    p = ngx_sprintf(p, ",\"type\":\"%s\",\"size\":%uL,"
+                    "\"mode\":\"%ui%ui%ui%ui\",\"modifiedAt\":",
+                    sandbox_file_type_name(
+                        (unsigned) result.number[SANDBOX_TAG_FILE_TYPE]),
+                    result.number[SANDBOX_TAG_FILE_SIZE], mode >> 9 & 7,
+                    mode >> 6 & 7, mode >> 3 & 7, mode & 7);
+    p = ngx_http_sandbox_time(p, result.number[SANDBOX_TAG_MODIFIED_NS]
+                                 / 1000000);
+
+    if (result.target.len) {
+        *p++ = ',';
+        p = ngx_http_sandbox_listing_bytes(p, "target", &result.target);
+    }
+
+    *p++ = '}';
+
+    b->last = p;
+
+    return NULL;
+}
+
+
+/* a name that is not UTF-8 comes once more, as it is */
+
+static u_char *
+ngx_http_sandbox_listing_bytes(u_char *p, const char *name, ngx_str_t *text)
+{
+    ngx_str_t   base64;
+    ngx_uint_t  stripped;
+
+    stripped = 0;
+
+    p = ngx_sprintf(p, "\"%s\":\"", name);
+    p += ngx_http_sandbox_escape(p, text->data, text->len, &stripped);
+    *p++ = '"';
+
+    if (stripped) {
+        p = ngx_sprintf(p, ",\"%sBase64\":\"", name);
+        base64.data = p;
+        ngx_encode_base64(&base64, text);
+        p += base64.len;
+        *p++ = '"';
+    }
+
+    return p;
+}
+
+
+static ngx_buf_t *
+ngx_http_sandbox_listing_room(ngx_http_request_t *r,
+    ngx_http_sandbox_listing_t *listing, size_t size)
+{
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    if (listing->last) {
+        b = listing->last->buf;
+
+        if ((size_t) (b->end - b->last) >= size) {
+            return b;
+        }
+    }
+
+    size = ngx_max(size, NGX_HTTP_SANDBOX_LISTING_BUF);
+
+    if (listing->total + size > NGX_HTTP_SANDBOX_LISTING_SIZE) {
+        return NULL;
+    }
+
+    b = ngx_create_temp_buf(r->pool, size);
+    cl = ngx_alloc_chain_link(r->pool);
+
+    if (b == NULL || cl == NULL) {
+        return NULL;
+    }
+
+    cl->buf = b;
+    cl->next = NULL;
+
+    if (listing->last) {
+        listing->last->next = cl;
+
+    } else {
+        listing->out = cl;
+        b->last = ngx_cpymem(b->last, "{\"entries\":[", 12);
+    }
+
+    listing->last = cl;
+    listing->total += size;
+
+    return b;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_listing_render(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_listing_t *listing)
+{
+    ngx_buf_t    *b;
+    ngx_str_t     next, *name;
+    ngx_chain_t  *cl;
+
+    name = &ctx->wire.result.next_name;
+
+    b = ngx_http_sandbox_listing_room(r, listing, 1024);
+    if (b == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (name->len) {
+        b->last = ngx_sprintf(b->last, "],\"next\":\"");
+        next.data = b->last;
+        ngx_encode_base64url(&next, name);
+        b->last += next.len;
+        b->last = ngx_sprintf(b->last, "\"}\n");
+
+    } else {
+        b->last = ngx_sprintf(b->last, "],\"next\":null}\n");
+    }
+
+    if (ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->answer = listing->out;
+    ctx->answer_size = 0;
+
+    for (cl = listing->out; cl; cl = cl->next) {
+        ctx->answer_size += cl->buf->last - cl->buf->pos;
+    }
+
+    return NGX_OK;
+}
