@@ -85,6 +85,7 @@ typedef struct ngx_http_sandbox_backend_s  ngx_http_sandbox_backend_t;
 typedef struct ngx_http_sandbox_store_s    ngx_http_sandbox_store_t;
 typedef struct ngx_http_sandbox_upload_s   ngx_http_sandbox_upload_t;
 typedef struct ngx_http_sandbox_fs_s       ngx_http_sandbox_fs_t;
+typedef struct ngx_http_sandbox_stage_s    ngx_http_sandbox_stage_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
 
@@ -466,6 +467,7 @@ struct ngx_http_sandbox_ctx_s {
     ngx_http_sandbox_history_t    *history;
     ngx_http_sandbox_upload_t     *upload;
     ngx_http_sandbox_fs_t         *fs;
+    ngx_http_sandbox_stage_t      *stage;        /* NULL: nothing to stage */
     off_t                          input;        /* bytes of stdin sent on */
     ngx_chain_t                   *input_free;
     ngx_chain_t                   *input_busy;

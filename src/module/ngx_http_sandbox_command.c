@@ -4,7 +4,7 @@
  * the JSON is the next file's concern.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_stage.h"
 
 
 #define NGX_HTTP_SANDBOX_BODY_PIECE   (64 * 1024)
@@ -503,8 +503,6 @@ ngx_http_sandbox_body_resume(ngx_http_request_t *r)
 static void
 ngx_http_sandbox_body_run(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
     if (ctx->parsed == NGX_DECLINED) {
         ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
         return;
@@ -515,11 +513,5 @@ ngx_http_sandbox_body_run(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         return;
     }
 
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
-    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
-        || slcf->backend->start(r, ctx) != NGX_OK)
-    {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-    }
+    ngx_http_sandbox_stage_start(r, ctx);
 }

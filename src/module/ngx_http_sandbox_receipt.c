@@ -4,7 +4,7 @@
  * no frames and no events.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_stage.h"
 
 
 static u_char *ngx_http_sandbox_receipt_head(u_char *p,
@@ -205,7 +205,8 @@ ngx_http_sandbox_render_state(ngx_http_request_t *r,
     p = ngx_http_sandbox_receipt_flag(p, "sandboxCreated",
                                       result->number[SANDBOX_TAG_CREATED]);
     p = ngx_http_sandbox_receipt_times(p, result);
-    p = ngx_sprintf(p, ",\"stagingNotices\":[]}\n");
+    p = ngx_http_sandbox_stage_notices(p, ctx, result);
+    p = ngx_sprintf(p, "}\n");
 
     b->last = p;
 
@@ -229,7 +230,8 @@ ngx_http_sandbox_receipt_size(ngx_http_sandbox_ctx_t *ctx,
     cwd = result->cwd.len ? &result->cwd : &ctx->cwd;
 
     return NGX_HTTP_SANDBOX_RECEIPT_SIZE
-           + ngx_http_sandbox_escape(NULL, cwd->data, cwd->len, &ignored);
+           + ngx_http_sandbox_escape(NULL, cwd->data, cwd->len, &ignored)
+           + ngx_http_sandbox_stage_size(ctx, result);
 }
 
 
@@ -323,7 +325,7 @@ ngx_http_sandbox_receipt_tail(u_char *p, ngx_http_sandbox_ctx_t *ctx,
 
     p = ngx_http_sandbox_receipt_usage(p, ctx, result);
 
-    return ngx_sprintf(p, ",\"stagingNotices\":[]");
+    return ngx_http_sandbox_stage_notices(p, ctx, result);
 }
 
 

@@ -559,6 +559,14 @@ ngx_http_sandbox_store_work_commit(ngx_http_sandbox_store_op_t *op)
 }
 
 
+ngx_int_t
+ngx_http_sandbox_store_run(ngx_http_sandbox_store_op_t *op,
+    void (*work)(ngx_http_sandbox_store_op_t *op))
+{
+    return ngx_http_sandbox_store_post(op, work);
+}
+
+
 void
 ngx_http_sandbox_store_problem(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op)

@@ -133,6 +133,10 @@ ngx_int_t ngx_http_sandbox_store_write(ngx_http_sandbox_store_op_t *op,
 ngx_int_t ngx_http_sandbox_store_commit(ngx_http_sandbox_store_op_t *op,
     ngx_str_t *name, sandbox_store_mode_e mode, u_char *p, size_t n);
 
+/* Any work for a thread, which finds what it needs in op->data. */
+ngx_int_t ngx_http_sandbox_store_run(ngx_http_sandbox_store_op_t *op,
+    void (*work)(ngx_http_sandbox_store_op_t *op));
+
 /* op->fault as a problem; logs what an operator must know. */
 void ngx_http_sandbox_store_problem(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);

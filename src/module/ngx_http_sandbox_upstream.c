@@ -4,12 +4,14 @@
  * so each way to fail has a status of its own.  Knows no JSON.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_stage.h"
 
 
 static ngx_int_t ngx_http_sandbox_create_request(ngx_http_request_t *r);
 static ngx_int_t ngx_http_sandbox_reinit_request(ngx_http_request_t *r);
 static ngx_int_t ngx_http_sandbox_process_header(ngx_http_request_t *r);
+static ngx_int_t ngx_http_sandbox_accepted(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_filter_start(void *data);
 static ngx_int_t ngx_http_sandbox_filter(void *data, ssize_t bytes);
 static void ngx_http_sandbox_abort_request(ngx_http_request_t *r);
@@ -95,7 +97,8 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     preamble.head = (uint32_t) wire->head.len;
     preamble.body = (wire->operation == SANDBOX_OPERATION_STDIN
                      || wire->operation == SANDBOX_OPERATION_FILE_WRITE)
-                    ? ngx_http_sandbox_stdin_body(r) : wire->body.len;
+                    ? ngx_http_sandbox_stdin_body(r)
+                    : ngx_http_sandbox_stage_length(ctx);
     preamble.memory = (uint32_t) (slcf->caps.memory >> 20);
     preamble.disk = (uint32_t) (slcf->caps.disk >> 20);
     preamble.processes = (uint32_t) slcf->caps.processes;
@@ -132,27 +135,15 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
         return ngx_http_sandbox_stdin_send(r, cl);
     }
 
-    if (wire->body.len) {
-
-        b = ngx_calloc_buf(r->pool);
-        cl->next = ngx_alloc_chain_link(r->pool);
-        cl = cl->next;
-
-        if (b == NULL || cl == NULL) {
-            return NGX_ERROR;
-        }
-
-        b->memory = 1;
-        b->start = wire->body.data;
-        b->pos = b->start;
-        b->last = b->start + wire->body.len;
-        b->end = b->last;
-
-        cl->buf = b;
-        cl->next = NULL;
+    if (ngx_http_sandbox_stage_send(r, ctx, cl) != NGX_OK) {
+        return NGX_ERROR;
     }
 
-    b->flush = 1;
+    while (cl->next) {
+        cl = cl->next;
+    }
+
+    cl->buf->flush = 1;
 
     return NGX_OK;
 }
@@ -176,7 +167,7 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
 {
     ngx_int_t                     rc;
     ngx_buf_t                    *b;
-    ngx_uint_t                    known, pinged;
+    ngx_uint_t                    known, pinged, named;
     ngx_connection_t             *c;
     ngx_http_upstream_t          *u;
     ngx_http_sandbox_ctx_t       *ctx;
@@ -200,7 +191,12 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
         pinged = 1;
     }
 
-    if (rc == NGX_AGAIN && pinged) {
+    /* who may be asked for files can't be told yet that it goes well */
+
+    named = ngx_http_sandbox_stage_named(ctx) && !ctx->wire.head_seen
+            && !ctx->wire.done;
+
+    if (rc == NGX_AGAIN && pinged && !named) {
         rc = NGX_OK;
     }
 
@@ -218,29 +214,20 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
 
     if (rc == NGX_OK && ctx->stream && !ctx->problem.status) {
 
-        /*
-         * Accepted, or made to wait: proxies want to see something meanwhile.
-         * What else has come are events, they stay in the buffer.
-         */
-
-        ctx->answer = NULL;
-
-        if (!ngx_http_sandbox_fs_file(ctx)) {
-            ctx->answer_size = -1;
-            ctx->answer_status = NGX_HTTP_OK;
-        }
-
-        u->headers_in.status_n = ctx->answer_status;
-        u->headers_in.content_length_n = ctx->answer_size;
-        u->state->status = ctx->answer_status;
-
-        return ngx_http_sandbox_set_headers(r, ctx);
+        return ngx_http_sandbox_accepted(r, ctx);
     }
 
     /* otherwise a full buffer would be a header that is too big */
 
     b->pos = b->start;
     b->last = b->start;
+
+    if (rc == NGX_OK && ctx->problem.code.len == 12
+        && ngx_strncmp(ctx->problem.code.data, "stage_needed", 12) == 0
+        && ngx_http_sandbox_stage_needed(r, ctx) == NGX_OK)
+    {
+        return NGX_AGAIN;
+    }
 
     if (rc == NGX_AGAIN) {
 
@@ -290,6 +277,32 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     b->last = b->start + 1;
 
     return NGX_OK;
+}
+
+
+/*
+ * Accepted, or made to wait: proxies want to see something meanwhile.  What
+ * else has come are events, or bytes of a file; they stay in the buffer.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_accepted(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+    ctx->answer = NULL;
+
+    if (!ngx_http_sandbox_fs_file(ctx)) {
+        ctx->answer_size = -1;
+        ctx->answer_status = NGX_HTTP_OK;
+    }
+
+    u->headers_in.status_n = ctx->answer_status;
+    u->headers_in.content_length_n = ctx->answer_size;
+    u->state->status = ctx->answer_status;
+
+    return ngx_http_sandbox_set_headers(r, ctx);
 }
 
 
@@ -607,7 +620,10 @@ ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
     wire->connected = (c != NULL && (c->sent || c->read->timedout));
     wire->timedout = (c != NULL && (c->read->timedout || c->write->timedout));
 
-    safe = !wire->head_seen && !wire->done && !wire->bad && !wire->timedout;
+    /* nginx would send files from their first byte on, which is not theirs */
+
+    safe = !ngx_http_sandbox_stage_bodies(ctx) && !wire->head_seen
+           && !wire->done && !wire->bad && !wire->timedout;
 
     /* a full backlog is a runner that has much to do */
 

@@ -1,0 +1,730 @@
+/*
+ * Staging: a command names the attachments of its conversation; those that
+ * its sandbox has not, the agent asks for, and the command is sent once more
+ * with them in its body.  What the agent makes of them is its own concern.
+ */
+
+#include "ngx_http_sandbox_stage.h"
+
+
+/* after that somebody changes them faster than they can be sent */
+
+#define NGX_HTTP_SANDBOX_STAGE_TRIES   2
+
+/* kind, 0, length of the name, etag, size */
+
+#define NGX_HTTP_SANDBOX_STAGE_FIXED   (1 + 1 + 2 + SANDBOX_STORE_ETAG + 8)
+#define NGX_HTTP_SANDBOX_STAGE_KIND    1         /* an attachment */
+
+
+/* a file that the agent asked for */
+
+typedef struct {
+    ngx_uint_t                     index;        /* in the list */
+    ngx_file_t                     file;
+} ngx_http_sandbox_stage_file_t;
+
+
+struct ngx_http_sandbox_stage_s {
+    ngx_http_sandbox_store_op_t   *op;           /* its list is what is named */
+    sandbox_store_list_t           notices;      /* of refused uploads */
+    sandbox_store_fault_t          fault;        /* of those */
+    ngx_str_t                      head;         /* without any of it */
+    ngx_uint_t                     tries;
+    ngx_uint_t                     n;            /* files */
+    ngx_http_sandbox_stage_file_t  files[SANDBOX_STORE_MAX_ATTACHMENTS];
+    uint64_t                       size;         /* bytes of the files */
+    unsigned                       listed:1;
+    unsigned                       stale:1;      /* one is another by now */
+};
+
+
+static void ngx_http_sandbox_stage_cleanup(void *data);
+static void ngx_http_sandbox_stage_close(ngx_http_sandbox_stage_t *stage);
+static void ngx_http_sandbox_stage_list(ngx_http_sandbox_store_op_t *op);
+static void ngx_http_sandbox_stage_open(ngx_http_sandbox_store_op_t *op);
+static void ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+static ngx_int_t ngx_http_sandbox_stage_head(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_stage_t *stage);
+static ngx_int_t ngx_http_sandbox_stage_read(ngx_http_sandbox_ctx_t *ctx,
+    ngx_http_sandbox_stage_t *stage);
+static void ngx_http_sandbox_stage_silence(ngx_http_request_t *r);
+static void ngx_http_sandbox_stage_idle(ngx_http_request_t *r,
+    ngx_http_upstream_t *u);
+static ssize_t ngx_http_sandbox_stage_recv(ngx_connection_t *c, u_char *buf,
+    size_t size);
+static ngx_chain_t *ngx_http_sandbox_stage_piece(ngx_http_request_t *r,
+    ngx_chain_t *last, u_char *p, size_t n);
+static ngx_chain_t *ngx_http_sandbox_stage_length_of(ngx_http_request_t *r,
+    ngx_chain_t *last, uint64_t length);
+static u_char *ngx_http_sandbox_stage_notice(u_char *p, ngx_uint_t first,
+    ngx_str_t *name, ngx_str_t *code, ngx_str_t *detail);
+
+
+void
+ngx_http_sandbox_stage_start(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_pool_cleanup_t           *cln;
+    ngx_http_sandbox_stage_t     *stage;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (slcf->store == NULL) {
+
+        if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
+            || slcf->backend->start(r, ctx) != NGX_OK)
+        {
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        }
+
+        return;
+    }
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_sandbox_stage_t));
+    if (cln == NULL) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    stage = cln->data;
+    ngx_memzero(stage, sizeof(ngx_http_sandbox_stage_t));
+    cln->handler = ngx_http_sandbox_stage_cleanup;
+
+    stage->head = ctx->wire.head;
+    stage->op = ngx_http_sandbox_store_op(r, ctx, SANDBOX_STORE_ATTACHMENTS,
+                                          ngx_http_sandbox_stage_ready);
+    if (stage->op == NULL) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    stage->op->data = stage;
+    ctx->stage = stage;
+
+    if (ngx_http_sandbox_store_run(stage->op, ngx_http_sandbox_stage_list)
+        != NGX_OK)
+    {
+        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+    }
+}
+
+
+static void
+ngx_http_sandbox_stage_cleanup(void *data)
+{
+    ngx_http_sandbox_stage_t *stage = data;
+
+    sandbox_store_list_free(&stage->notices);
+    ngx_http_sandbox_stage_close(stage);
+}
+
+
+static void
+ngx_http_sandbox_stage_close(ngx_http_sandbox_stage_t *stage)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < stage->n; i++) {
+
+        if (stage->files[i].file.fd != NGX_INVALID_FILE) {
+            (void) ngx_close_file(stage->files[i].file.fd);
+        }
+    }
+
+    stage->n = 0;
+    stage->size = 0;
+}
+
+
+/* in a thread; a refused upload is told once, by the next command */
+
+static void
+ngx_http_sandbox_stage_list(ngx_http_sandbox_store_op_t *op)
+{
+    ngx_http_sandbox_stage_t *stage = op->data;
+
+    sandbox_store_list_free(&op->list);
+
+    (void) sandbox_store_list(&op->place, op->kind, NULL, 0,
+                              SANDBOX_STORE_MAX_ATTACHMENTS, &op->list,
+                              &op->fault);
+
+    if (op->fault.status == SANDBOX_STORE_OK && !stage->listed) {
+        stage->listed = 1;
+        (void) sandbox_store_take_notices(&op->place, &stage->notices,
+                                          &stage->fault);
+    }
+}
+
+
+/* in a thread: what was asked for; the list anew if it is no longer true */
+
+static void
+ngx_http_sandbox_stage_open(ngx_http_sandbox_store_op_t *op)
+{
+    ngx_http_sandbox_stage_t *stage = op->data;
+
+    int                     fd;
+    ngx_uint_t              i;
+    sandbox_store_entry_t  *entry;
+
+    stage->size = 0;
+    stage->stale = 0;
+
+    for (i = 0; i < stage->n; i++) {
+        entry = &op->list.entries[stage->files[i].index];
+
+        if (sandbox_store_lookup(&op->place, op->kind, entry->name,
+                                 entry->name_len, NULL, &op->entry, &fd,
+                                 &op->fault)
+            == SANDBOX_STORE_OK)
+        {
+            stage->files[i].file.fd = fd;
+
+        } else if (op->fault.status != SANDBOX_STORE_MISSING) {
+            return;
+        }
+
+        if (op->fault.status == SANDBOX_STORE_MISSING
+            || op->entry.size != entry->size
+            || ngx_memcmp(op->entry.sha256, entry->sha256,
+                          SANDBOX_STORE_SHA256)
+               != 0)
+        {
+            stage->stale = 1;
+            break;
+        }
+
+        stage->size += entry->size;
+    }
+
+    if (stage->stale) {
+        ngx_http_sandbox_stage_close(stage);
+        ngx_http_sandbox_stage_list(op);
+    }
+}
+
+
+static void
+ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op)
+{
+    ngx_http_sandbox_stage_t *stage = op->data;
+
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (op->fault.status != SANDBOX_STORE_OK) {
+        ngx_http_sandbox_store_problem(r, ctx, op);
+        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        return;
+    }
+
+    if (ngx_http_sandbox_stage_head(r, ctx, stage) != NGX_OK) {
+
+        ngx_http_finalize_request(r, ctx->problem.status
+                                     ? ngx_http_sandbox_send_problem(r, ctx)
+                                     : NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    /* nginx ends the upstream before this one, if there was one */
+
+    if (slcf->backend->start(r, ctx) != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_stage_head(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_stage_t *stage)
+{
+    size_t                  size;
+    u_char                 *p, item[NGX_HTTP_SANDBOX_STAGE_FIXED
+                                    + SANDBOX_STORE_MAX_NAME];
+    ngx_uint_t              i;
+    sandbox_writer_t        w;
+    sandbox_store_list_t   *list;
+    sandbox_store_entry_t  *entry;
+
+    list = &stage->op->list;
+
+    ctx->wire.head = stage->head;
+
+    if (list->n == 0) {
+        return NGX_OK;
+    }
+
+    size = stage->head.len + 64
+           + list->n * (SANDBOX_WIRE_FIELD_SIZE + sizeof(item))
+           + stage->n * (SANDBOX_WIRE_FIELD_SIZE + 8);
+
+    p = ngx_pnalloc(r->pool, SANDBOX_WIRE_PREAMBLE_SIZE + size);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    p += SANDBOX_WIRE_PREAMBLE_SIZE;
+
+    sandbox_writer_init(&w, p, size);
+    w.pos = ngx_cpymem(w.pos, stage->head.data, stage->head.len);
+
+    for (i = 0; i < list->n; i++) {
+        entry = &list->entries[i];
+
+        item[0] = NGX_HTTP_SANDBOX_STAGE_KIND;
+        item[1] = 0;
+        sandbox_put16(item + 2, (uint16_t) entry->name_len);
+        ngx_memcpy(item + 4, entry->sha256, SANDBOX_STORE_ETAG);
+        sandbox_put64(item + 4 + SANDBOX_STORE_ETAG, entry->size);
+        ngx_memcpy(item + NGX_HTTP_SANDBOX_STAGE_FIXED, entry->name,
+                   entry->name_len);
+
+        sandbox_write_bytes(&w, SANDBOX_TAG_STAGE, item,
+                            NGX_HTTP_SANDBOX_STAGE_FIXED + entry->name_len);
+    }
+
+    if (stage->n) {
+        sandbox_write_number(&w, SANDBOX_TAG_STDIN_BYTES,
+                             ctx->wire.body.len);
+    }
+
+    for (i = 0; i < stage->n; i++) {
+        sandbox_write_number(&w, SANDBOX_TAG_STAGE_BODY,
+                             stage->files[i].index);
+    }
+
+    if (w.failed) {
+        return NGX_ERROR;
+    }
+
+    ctx->wire.head.data = p;
+    ctx->wire.head.len = w.pos - w.start;
+
+    if (ctx->wire.head.len > SANDBOX_WIRE_MAX_HEAD) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                "body_too_large",
+                                "Command, environment and the names of the "
+                                "attachments are too large together, at most "
+                                "768 KiB.");
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_http_sandbox_stage_named(ngx_http_sandbox_ctx_t *ctx)
+{
+    return ctx->stage && ctx->stage->op->list.n;
+}
+
+
+ngx_uint_t
+ngx_http_sandbox_stage_bodies(ngx_http_sandbox_ctx_t *ctx)
+{
+    return ctx->stage && ctx->stage->n;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_sandbox_stage_t  *stage;
+
+    stage = ctx->stage;
+
+    if (stage == NULL || stage->tries == NGX_HTTP_SANDBOX_STAGE_TRIES) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                "staging_conflict",
+                                "The attachments of the conversation change "
+                                "faster than they can be brought to its "
+                                "sandbox; nothing was started.");
+        ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
+        return NGX_DECLINED;
+    }
+
+    stage->tries++;
+    ngx_http_sandbox_stage_close(stage);
+
+    if (ngx_http_sandbox_stage_read(ctx, stage) != NGX_OK) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "sandbox agent asked for attachments that there are "
+                      "not: its version does not fit this one's");
+        ctx->wire.bad = 1;
+        ngx_http_sandbox_upstream_lost(ctx);
+        return NGX_DECLINED;
+    }
+
+    ngx_memzero(&ctx->problem, sizeof(ngx_http_sandbox_problem_t));
+
+    if (ngx_http_sandbox_store_run(stage->op, ngx_http_sandbox_stage_open)
+        != NGX_OK)
+    {
+        ngx_http_sandbox_stage_close(stage);
+        return NGX_DECLINED;
+    }
+
+    /* the sandbox that asks is the fresh one */
+
+    ctx->wire.flags &= ~SANDBOX_FLAG_FRESH;
+
+    ngx_http_sandbox_stage_silence(r);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_stage_read(ngx_http_sandbox_ctx_t *ctx,
+    ngx_http_sandbox_stage_t *stage)
+{
+    uint32_t                        index;
+    ngx_uint_t                      i;
+    sandbox_field_t                 field;
+    sandbox_fields_t                fields;
+    ngx_http_sandbox_stage_file_t  *file;
+
+    sandbox_fields_init(&fields, ctx->wire.payload, ctx->wire.payload_len);
+
+    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+
+        if (field.tag != SANDBOX_TAG_NEEDED) {
+            continue;
+        }
+
+        if (field.length % 4 || stage->n
+            || field.length / 4 > stage->op->list.n)
+        {
+            return NGX_ERROR;
+        }
+
+        for (i = 0; i < field.length / 4; i++) {
+            index = sandbox_get32(field.data + 4 * i);
+
+            if (index >= stage->op->list.n) {
+                return NGX_ERROR;
+            }
+
+            file = &stage->files[i];
+            ngx_memzero(file, sizeof(ngx_http_sandbox_stage_file_t));
+
+            file->index = index;
+            file->file.fd = NGX_INVALID_FILE;
+            file->file.log = ctx->request->connection->log;
+            ngx_str_set(&file->file.name, "sandbox attachment");
+
+            stage->n = i + 1;
+        }
+    }
+
+    return stage->n ? NGX_OK : NGX_ERROR;
+}
+
+
+/*
+ * The agent closes its connection now, and nginx would take that for the end
+ * of the request.  It lives on, deaf, until the next one takes its place.
+ */
+
+static void
+ngx_http_sandbox_stage_silence(ngx_http_request_t *r)
+{
+    ngx_connection_t     *c;
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+    c = u->peer.connection;
+
+    u->read_event_handler = ngx_http_sandbox_stage_idle;
+    u->write_event_handler = ngx_http_sandbox_stage_idle;
+    c->recv = ngx_http_sandbox_stage_recv;
+
+    if (c->read->timer_set) {
+        ngx_del_timer(c->read);
+    }
+
+    if (c->write->timer_set) {
+        ngx_del_timer(c->write);
+    }
+}
+
+
+static void
+ngx_http_sandbox_stage_idle(ngx_http_request_t *r, ngx_http_upstream_t *u)
+{
+    ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "http sandbox waits for attachments");
+}
+
+
+static ssize_t
+ngx_http_sandbox_stage_recv(ngx_connection_t *c, u_char *buf, size_t size)
+{
+    c->read->ready = 0;
+
+    return NGX_AGAIN;
+}
+
+
+/* more than a known length may be goes in chunks */
+
+uint64_t
+ngx_http_sandbox_stage_length(ngx_http_sandbox_ctx_t *ctx)
+{
+    uint64_t  length;
+
+    length = ctx->wire.body.len;
+
+    if (!ngx_http_sandbox_stage_bodies(ctx)) {
+        return length;
+    }
+
+    length += ctx->stage->size;
+
+    return length > SANDBOX_WIRE_MAX_BODY ? SANDBOX_WIRE_BODY_CHUNKED : length;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_stage_send(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_chain_t *last)
+{
+    off_t                           at, size;
+    size_t                          n, most;
+    u_char                         *p;
+    ngx_buf_t                      *b;
+    ngx_uint_t                      i, chunked;
+    ngx_http_sandbox_stage_t       *stage;
+    ngx_http_sandbox_stage_file_t  *file;
+
+    stage = ctx->stage;
+
+    chunked = (ngx_http_sandbox_stage_length(ctx)
+               == SANDBOX_WIRE_BODY_CHUNKED);
+    most = chunked ? SANDBOX_WIRE_MAX_CHUNK : SANDBOX_WIRE_MAX_BODY;
+
+    p = ctx->wire.body.data;
+    n = ctx->wire.body.len;
+
+    while (n) {
+        size = ngx_min(n, most);
+
+        if (chunked) {
+            last = ngx_http_sandbox_stage_length_of(r, last, size);
+        }
+
+        last = last ? ngx_http_sandbox_stage_piece(r, last, p, size) : NULL;
+        if (last == NULL) {
+            return NGX_ERROR;
+        }
+
+        p += size;
+        n -= size;
+    }
+
+    for (i = 0; ngx_http_sandbox_stage_bodies(ctx) && i < stage->n; i++) {
+
+        file = &stage->files[i];
+        at = SANDBOX_STORE_BLOCK;
+        size = at + (off_t) stage->op->list.entries[file->index].size;
+
+        while (at < size) {
+            n = ngx_min((off_t) most, size - at);
+
+            if (chunked) {
+                last = ngx_http_sandbox_stage_length_of(r, last, n);
+            }
+
+            last = last ? ngx_http_sandbox_stage_piece(r, last, NULL, 0)
+                        : NULL;
+            if (last == NULL) {
+                return NGX_ERROR;
+            }
+
+            b = last->buf;
+            b->memory = 0;
+            b->in_file = 1;
+            b->file = &file->file;
+            b->file_pos = at;
+            b->file_last = at + n;
+
+            at += n;
+        }
+    }
+
+    if (chunked
+        && ngx_http_sandbox_stage_length_of(r, last, 0) == NULL)
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_chain_t *
+ngx_http_sandbox_stage_piece(ngx_http_request_t *r, ngx_chain_t *last,
+    u_char *p, size_t n)
+{
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    b = ngx_calloc_buf(r->pool);
+    cl = ngx_alloc_chain_link(r->pool);
+
+    if (b == NULL || cl == NULL) {
+        return NULL;
+    }
+
+    b->memory = 1;
+    b->start = p;
+    b->pos = p;
+    b->last = p + n;
+    b->end = b->last;
+
+    cl->buf = b;
+    cl->next = NULL;
+    last->next = cl;
+
+    return cl;
+}
+
+
+static ngx_chain_t *
+ngx_http_sandbox_stage_length_of(ngx_http_request_t *r, ngx_chain_t *last,
+    uint64_t length)
+{
+    u_char  *p;
+
+    p = ngx_pnalloc(r->pool, SANDBOX_WIRE_CHUNK_SIZE);
+    if (p == NULL) {
+        return NULL;
+    }
+
+    sandbox_put32(p, (uint32_t) length);
+
+    return ngx_http_sandbox_stage_piece(r, last, p, SANDBOX_WIRE_CHUNK_SIZE);
+}
+
+
+/* six bytes at most for one of a notice */
+
+size_t
+ngx_http_sandbox_stage_size(ngx_http_sandbox_ctx_t *ctx,
+    ngx_http_sandbox_result_t *result)
+{
+    size_t            size;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+
+    size = sizeof(",\"stagingNotices\":[]");
+
+    sandbox_fields_init(&fields, result->fields.data, result->fields.len);
+
+    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+        if (field.tag == SANDBOX_TAG_NOTICE) {
+            size += 64 + 6 * field.length;
+        }
+    }
+
+    if (ctx->stage && result == &ctx->wire.result) {
+        size += ctx->stage->notices.n * (256 + 6 * SANDBOX_STORE_MAX_NAME);
+    }
+
+    return size;
+}
+
+
+u_char *
+ngx_http_sandbox_stage_notices(u_char *p, ngx_http_sandbox_ctx_t *ctx,
+    ngx_http_sandbox_result_t *result)
+{
+    size_t                 i;
+    u_char                *start, *end, text[128];
+    ngx_str_t              part[3];
+    ngx_uint_t             n;
+    sandbox_field_t        field;
+    sandbox_fields_t       fields;
+    sandbox_store_list_t  *list;
+
+    n = 0;
+    p = ngx_sprintf(p, ",\"stagingNotices\":[");
+
+    if (ctx->stage && result == &ctx->wire.result) {
+
+        list = &ctx->stage->notices;
+        ngx_str_set(&part[0], "file_too_large");
+
+        for (i = 0; i < list->n; i++) {
+            part[1].data = (u_char *) list->entries[i].name;
+            part[1].len = list->entries[i].name_len;
+            part[2].data = text;
+            part[2].len = ngx_sprintf(text, "It was not attached: a file may "
+                                      "have at most %uL bytes.",
+                                      list->entries[i].size) - text;
+
+            p = ngx_http_sandbox_stage_notice(p, n++ == 0, &part[1], &part[0],
+                                              &part[2]);
+        }
+    }
+
+    sandbox_fields_init(&fields, result->fields.data, result->fields.len);
+
+    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+
+        if (field.tag != SANDBOX_TAG_NOTICE) {
+            continue;
+        }
+
+        /* code, name, detail, with a NUL between them */
+
+        start = (u_char *) field.data;
+        end = start + field.length;
+
+        for (i = 0; i < 3; i++) {
+            part[i].data = start;
+
+            while (start < end && (i == 2 || *start != '\0')) {
+                start++;
+            }
+
+            part[i].len = start - part[i].data;
+
+            if (start < end) {
+                start++;
+            }
+        }
+
+        p = ngx_http_sandbox_stage_notice(p, n++ == 0, &part[1], &part[0],
+                                          &part[2]);
+    }
+
+    *p++ = ']';
+
+    return p;
+}
+
+
+static u_char *
+ngx_http_sandbox_stage_notice(u_char *p, ngx_uint_t first, ngx_str_t *name,
+    ngx_str_t *code, ngx_str_t *detail)
+{
+    ngx_uint_t  ignored;
+
+    p = ngx_sprintf(p, "%s{\"name\":\"", first ? "" : ",");
+    p += ngx_http_sandbox_escape(p, name->data, name->len, &ignored);
+    p = ngx_sprintf(p, "\",\"code\":\"");
+    p += ngx_http_sandbox_escape(p, code->data, code->len, &ignored);
+    p = ngx_sprintf(p, "\",\"detail\":\"");
+    p += ngx_http_sandbox_escape(p, detail->data, detail->len, &ignored);
+
+    return ngx_sprintf(p, "\"}");
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Attachments in real containers: there before the next command, replaced,
+removed, kept over a reset; what could not be attached is told; groups files
+and data."""
+
+import base64
+import hashlib
+import json
+import os
+import random
+import sys
+import threading
+import urllib.parse
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+from gateway import Gateway                                  # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+g = None
+A = "v1/conversations/%s/attachments/%s"
+NAMES = ["report (1).txt", "it's.txt", "отчёт.xlsx", "🤣.txt",
+         "a$b`c\"d.txt", "-rf", "x" * 255, "trailing.", "trailing ",
+         "new\nline.txt", "100%.txt", "#x", "a?b=c", "back\\slash"]
+
+
+def start():
+    global g
+    g = Gateway(pool=2)
+    g.options["http"] = """
+        sandbox_store %s/store;
+        sandbox_file_size 40m;
+        sandbox_disk 512m;
+    """ % g.dir
+    g.start()
+
+
+def stop():
+    g.stop()
+
+
+def attach(conversation, name, data, status=201):
+    r = g.request("PUT", A % (conversation, urllib.parse.quote(name)), data)
+    same(r.status, status, "PUT of %r: %r" % (name, r))
+
+
+def staged(conversation, command="ls attachments | wc -l"):
+    """stdout of a command, which must have nothing to tell of files."""
+    result = g.run(conversation, command)
+    same((result["exitCode"], result["stagingNotices"]), (0, []), result)
+    return result["stdout"]
+
+
+@test("files/attachments-same-name files/names-odd")
+def names():
+    for name in NAMES:
+        attach("odd", name, name.encode())
+    r = g.request("POST", "v1/conversations/odd/attachments?name=a.png",
+                  b"one")
+    same(r.status, 201)
+    r = g.request("POST", "v1/conversations/odd/attachments?name=a.png",
+                  b"two")
+    same(r.json["name"], "a (2).png")
+    out = staged("odd", "cd attachments; for f in *; do printf '%s\\0' \"$f\";"
+                        " cat < \"$f\"; printf '\\0'; done | base64 -w0")
+    parts = base64.b64decode(out).decode().split("\0")
+    found = dict(zip(parts[0::2], parts[1::2]))
+    same(found, dict({n: n for n in NAMES},
+                     **{"a.png": "one", "a (2).png": "two"}))
+    same(staged("odd", "stat -c %U:%a attachments/a.png"), "sandbox:644\n")
+
+
+@test("data: an attachment is there, replaced, removed")
+def replaced():
+    attach("re", "d.csv", b"1")
+    same(staged("re", "cat attachments/d.csv"), "1")
+    attach("re", "d.csv", b"22", 200)
+    same(staged("re", "cat attachments/d.csv"), "22")
+
+    g.output("re", "echo mine > attachments/d.csv")
+    attach("re", "d.csv", b"333", 200)
+    result = g.run("re", "cat attachments/d.csv 'attachments/d (2).csv'")
+    same(result["stdout"], "mine\n333")
+    same([(n["name"], n["code"]) for n in result["stagingNotices"]],
+         [("d.csv", "renamed")])
+    check("d (2).csv" in result["stagingNotices"][0]["detail"], result)
+
+    attach("re", "gone", b"x")
+    same(staged("re", "cat attachments/gone"), "x")
+    same(g.request("DELETE", A % ("re", "gone")).status, 204)
+    same(g.run("re", "test -e attachments/gone")["exitCode"], 1)
+
+
+@test("attachments come again after reset and with fresh")
+def again():
+    attach("again", "a", b"still")
+    same(staged("again", "cat attachments/a"), "still")
+    same(g.request("POST", "v1/conversations/again/reset").status, 200)
+    same(staged("again", "cat attachments/a"), "still")
+    attach("again", "b", b"too")
+    result = g.run("again", "cat attachments/a attachments/b", fresh=True)
+    same((result["stdout"], result["sandboxCreated"]), ("stilltoo", True))
+
+
+@test("attachments, stdin and a stream in one request")
+def stream():
+    attach("mix", "a", b"file")
+    same(g.run("mix", "cat attachments/a -", stdin="input")["stdout"],
+         "fileinput")
+    attach("mix", "b", b"more")
+    r = g.request("POST", "v1/conversations/mix/commands",
+                  {"command": "cat attachments/b -", "stdin": "x" * 100000},
+                  headers={"Accept": "application/x-ndjson"})
+    same(r.status, 200)
+    events = [json.loads(line) for line in r.body.splitlines()]
+    check("".join(e["data"] for e in events if e["type"] == "stdout")
+          == "more" + "x" * 100000, r)
+    same((events[-1]["type"], events[-1]["stagingNotices"]), ("result", []))
+
+
+@test("attachments larger than a body of known length")
+def large():
+    data = random.Random(3).randbytes(38 << 20)
+    for name in ("a", "b"):
+        attach("large", name, data + name.encode())
+    sums = "".join("%s  attachments/%s\n" % (
+        hashlib.sha256(data + n.encode()).hexdigest(), n) for n in "ab")
+    same(staged("large", "sha256sum attachments/*"), sums)
+
+
+@test("stagingNotices: an attachment that was too large")
+def refused():
+    r = g.request("PUT", A % ("big", "huge.bin"), bytes((40 << 20) + 1))
+    same(r.status, 413)
+    result = g.run("big", "true")
+    same([(n["name"], n["code"]) for n in result["stagingNotices"]],
+         [("huge.bin", "file_too_large")])
+    check("41943040" in result["stagingNotices"][0]["detail"], result)
+    same(g.run("big", "true")["stagingNotices"], [])
+
+
+@test("commands that race for the same attachments")
+def race():
+    for n in range(5):
+        attach("race", "f%d" % n, b"%d" % n)
+    results = []
+
+    def one():
+        results.append(g.command("race", "cat attachments/f*"))
+
+    threads = [threading.Thread(target=one) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    same([(r.status, r.json.get("stdout")) for r in results],
+         [(200, "01234")] * 6)
+
+
+main(start, stop)
