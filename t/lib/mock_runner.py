@@ -23,6 +23,7 @@ command is answered with exit 0 and the request as JSON on stdout.
   without=FIELD   leaves a field of the RESULT out
   result          RESULT now (without it: at the end)
   error=CODE[,RETRY] detail=TEXT status=N    ERROR; detail, status before it
+  needed=I,...    indices of STAGE for the next error=stage_needed
   frame=TYPE,TEXT a frame of any type and payload
   raw=TEXT        bytes
   cut=N           of the next frame only N bytes are sent, then close
@@ -167,6 +168,7 @@ class Connection:
         self.fields = {}
         self.kept = None
         self.quiet = False          # no STARTED
+        self.needed = None
 
     # what came
 
@@ -381,6 +383,9 @@ class Connection:
         elif name == "error":
             code, _, retry = value.partition(",")
             self.error(code, int(retry or 0))
+        elif name == "needed":
+            self.needed = b"".join(struct.pack(">I", int(index))
+                                   for index in value.split(","))
         elif name == "frame":
             kind, _, payload = value.partition(",")
             self.send(wire.frame(int(kind), unescape(payload)))
@@ -415,7 +420,7 @@ class Connection:
         self.send(wire.frame(wire.ERROR, wire.fields(
             ("STATUS", self.status or wire.STATUS_OF.get(code, 500)),
             ("CODE", unescape(code)), ("DETAIL", detail),
-            ("RETRY_AFTER", retry or None))))
+            ("NEEDED", self.needed), ("RETRY_AFTER", retry or None))))
 
     def steps(self, text, key):
         attempts = self.session.attempts

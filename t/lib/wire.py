@@ -155,8 +155,9 @@ def read_fields(data):
     return out
 
 
-def unique(pairs, repeated=("ENV", "NOTICE")):
-    """A dictionary; a name that comes twice is refused, except ENV."""
+def unique(pairs, repeated=("ENV", "NOTICE", "STAGE", "STAGE_BODY",
+                            "IF_MATCH", "IF_NONE_MATCH")):
+    """A dictionary; a name that comes twice is refused, but for these."""
     out = {}
     for name, value in pairs:
         if name in repeated:
