@@ -86,6 +86,7 @@ typedef struct ngx_http_sandbox_store_s    ngx_http_sandbox_store_t;
 typedef struct ngx_http_sandbox_upload_s   ngx_http_sandbox_upload_t;
 typedef struct ngx_http_sandbox_fs_s       ngx_http_sandbox_fs_t;
 typedef struct ngx_http_sandbox_stage_s    ngx_http_sandbox_stage_t;
+typedef struct ngx_http_sandbox_save_s     ngx_http_sandbox_save_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
 
@@ -467,6 +468,7 @@ struct ngx_http_sandbox_ctx_s {
     ngx_http_sandbox_history_t    *history;
     ngx_http_sandbox_upload_t     *upload;
     ngx_http_sandbox_fs_t         *fs;
+    ngx_http_sandbox_save_t       *save;
     ngx_http_sandbox_stage_t      *stage;        /* NULL: nothing to stage */
     off_t                          input;        /* bytes of stdin sent on */
     ngx_chain_t                   *input_free;
@@ -765,6 +767,10 @@ ngx_uint_t ngx_http_sandbox_accept(ngx_http_request_t *r);
 /* ngx_http_sandbox_command.c */
 
 ngx_int_t ngx_http_sandbox_command_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* For a content handler: JSON, of a command or for ctx->save. */
+ngx_int_t ngx_http_sandbox_body_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
 /* Most bytes of a command's JSON. */

@@ -46,6 +46,28 @@ ngx_int_t
 ngx_http_sandbox_command_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
+    if (ngx_http_sandbox_encoding(r, ctx) != NGX_OK) {
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    if (ngx_http_sandbox_stream_init(r, ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ctx->stream
+        && ngx_http_sandbox_attach_seen(r, ctx, &ctx->wire.seen) != NGX_OK)
+    {
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    return ngx_http_sandbox_body_handler(r, ctx);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_body_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
     size_t                        max;
     ngx_int_t                     rc;
     ngx_http_sandbox_loc_conf_t  *slcf;
@@ -59,20 +81,6 @@ ngx_http_sandbox_command_handler(ngx_http_request_t *r,
                                 "The body must be sent as "
                                 "\"Content-Type: application/json\", in "
                                 "UTF-8.");
-        return ngx_http_sandbox_send_problem(r, ctx);
-    }
-
-    if (ngx_http_sandbox_encoding(r, ctx) != NGX_OK) {
-        return ngx_http_sandbox_send_problem(r, ctx);
-    }
-
-    if (ngx_http_sandbox_stream_init(r, ctx) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (ctx->stream
-        && ngx_http_sandbox_attach_seen(r, ctx, &ctx->wire.seen) != NGX_OK)
-    {
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
@@ -395,6 +403,11 @@ ngx_http_sandbox_body_done(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
                                 "The JSON has too many values.");
         ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        return;
+    }
+
+    if (ctx->save) {
+        ngx_http_sandbox_save_start(r, ctx);
         return;
     }
 

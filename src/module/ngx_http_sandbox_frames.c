@@ -53,6 +53,11 @@ ngx_http_sandbox_frames(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 
     while (b->pos < b->last) {
 
+        if (wire->done && ctx->save) {
+            b->pos = b->last;
+            return NGX_OK;
+        }
+
         if (wire->done) {
 
             /* too late to change what was said; the connection is closed */

@@ -102,6 +102,11 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       ngx_string("file.list"), NGX_HTTP_SANDBOX_READERS,
       ngx_http_sandbox_files_list_handler },
 
+    { ngx_string("v1/conversations/*/files"),
+      NGX_HTTP_POST,
+      ngx_string("file.save"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_save_handler },
+
     { ngx_string("v1/conversations/*/files/+"),
       NGX_HTTP_GET|NGX_HTTP_HEAD,
       ngx_string("file.get"), NGX_HTTP_SANDBOX_READERS,

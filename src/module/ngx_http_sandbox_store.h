@@ -188,6 +188,20 @@ ngx_table_elt_t *ngx_http_sandbox_serve_header(ngx_http_request_t *r,
     const char *key, ngx_str_t *value);
 
 
+/* ngx_http_sandbox_save.c: from the sandbox to the Files panel */
+
+ngx_int_t ngx_http_sandbox_save_handler(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* The body is in ctx->body. */
+void ngx_http_sandbox_save_start(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* RESULT is here.  NGX_OK: it is being written, and answered by an event. */
+ngx_int_t ngx_http_sandbox_save_whole(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+
 /* ngx_http_sandbox_upload.c: PUT of both, POST of attachments */
 
 ngx_int_t ngx_http_sandbox_upload_handler(ngx_http_request_t *r,

@@ -222,6 +222,12 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     b->pos = b->start;
     b->last = b->start;
 
+    if (rc == NGX_OK && ctx->problem.status == 0
+        && ngx_http_sandbox_save_whole(r, ctx) == NGX_OK)
+    {
+        return NGX_AGAIN;
+    }
+
     if (rc == NGX_OK && ctx->problem.code.len == 12
         && ngx_strncmp(ctx->problem.code.data, "stage_needed", 12) == 0
         && ngx_http_sandbox_stage_needed(r, ctx) == NGX_OK)

@@ -157,4 +157,51 @@ def race():
          [(200, "01234")] * 6)
 
 
+@test("a file of the sandbox is saved to the Files panel")
+def save():
+    data = random.Random(5).randbytes(9 << 20)
+    same(g.request("PUT", "v1/conversations/save/fs/big.bin", data).status,
+         201)
+    g.output("save", "printf hello > a.txt; mkdir d; : > d/empty;"
+                     " printf x > 'отчёт (1).txt'; mkfifo f;"
+                     " head -c 50000000 /dev/zero > huge")
+
+    def post(status, **fields):
+        r = g.request("POST", "v1/conversations/save/files", fields)
+        same(r.status, status, r)
+        return r.json.get("code") or r.json["name"]
+
+    def content(name):
+        return g.request("GET", "v1/conversations/save/files/"
+                         + urllib.parse.quote(name)).body
+
+    same(post(201, path="big.bin"), "big.bin")
+    check(content("big.bin") == data, "all of it")
+    same(post(201, path="d/empty"), "empty")
+    same(content("empty"), b"")
+    same(post(201, path="отчёт (1).txt"), "отчёт (1).txt")
+    same(content("отчёт (1).txt"), b"x")
+    same(post(201, path="/home/sandbox/a.txt", name="b.txt"), "b.txt")
+    same(content("b.txt"), b"hello")
+
+    same(post(409, path="big.bin", name="b.txt"), "file_exists")
+    same(content("b.txt"), b"hello")
+    same(post(200, path="d/empty", name="b.txt", overwrite=True), "b.txt")
+    same(content("b.txt"), b"")
+
+    same(post(404, path="none"), "file_not_found")
+    same(post(409, path="d"), "is_a_directory")
+    same(post(422, path="f"), "not_a_file")
+    same(post(413, path="huge"), "file_too_large")
+    same(post(400, path="a.txt", name="x/y"), "bad_name")
+    same(post(400), "bad_request")
+    same(post(400, path=1), "bad_request")
+    same(post(400, path="a.txt", nmae="x"), "unknown_field")
+    r = g.request("POST", "v1/conversations/unused/files", {"path": "a"})
+    same((r.status, r.json["code"]), (404, "no_sandbox"))
+    names = [f["name"] for f in g.request(
+        "GET", "v1/conversations/save/files").json["files"]]
+    same(names, sorted(["big.bin", "empty", "b.txt", "отчёт (1).txt"]))
+
+
 main(start, stop)
