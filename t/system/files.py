@@ -301,7 +301,7 @@ def running():
     put("busy", "late", b"came meanwhile")
     same(get("busy", "seed").body, b"1")
     state = g.request("GET", "v1/conversations/busy/commands/slow").json
-    check(state.get("state") == "running", state)
+    same(state.get("state"), "running")
     r = c.getresponse()
     check(b"came meanwhile" in r.read(), "the command sees the file")
     c.close()

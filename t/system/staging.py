@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import threading
+import time
 import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
@@ -202,6 +203,36 @@ def save():
     names = [f["name"] for f in g.request(
         "GET", "v1/conversations/save/files").json["files"]]
     same(names, sorted(["big.bin", "empty", "b.txt", "отчёт (1).txt"]))
+
+
+@test("clients that hang up while files are on their way")
+def hang_up():
+    data = random.Random(9).randbytes(20 << 20)
+    same(g.request("PUT", "v1/conversations/hang/fs/big", data).status, 201)
+    for n in range(24):
+        attach("hang", "f", data + b"%d" % n, 201 if n == 0 else 200)
+        c = g.connect()
+        if n % 3 == 0:
+            c.request("POST", "/sandbox/v1/conversations/hang/files",
+                      b'{"path":"big","overwrite":true}',
+                      g.headers("", b"", None))
+        elif n % 3 == 1:
+            c.request("GET", "/sandbox/v1/conversations/hang/fs/big",
+                      headers=g.headers("", None, None))
+        else:
+            c.request("POST", "/sandbox/v1/conversations/hang/commands",
+                      b'{"command":"true"}', g.headers("", b"", None))
+        time.sleep(n * 0.002)
+        c.close()
+    same(staged("hang", "tail -c 2 attachments/f"), "23")
+    names = [f["name"] for f in g.request(
+        "GET", "v1/conversations/hang/files").json["files"]]
+    check(names in ([], ["big"]), *names)
+    r = g.request("POST", "v1/conversations/hang/files",
+                  {"path": "big", "overwrite": True})
+    check(r.status in (200, 201), r)
+    check(g.request("GET", "v1/conversations/hang/files/big").body == data,
+          "all of it")
 
 
 main(start, stop)
