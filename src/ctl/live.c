@@ -187,6 +187,7 @@ ctl_live(ctl_live_t *live)
 
     for (i = 0; i < 2; i++) {
         if (work.left[i] != 0) {
+            live->left_out = 1;
             ctl_fault("%llu bytes of %s are left out",
                       (unsigned long long) work.left[i],
                       i == 0 ? "stdout" : "stderr");

@@ -104,9 +104,10 @@ ctl_run(int argc, char **argv)
                  "terminal (with --json or --background: what --stdin "
                  "names).\nExits with its status: 124 after a time-out, "
                  "128+N after signal N, 125 for whatever\nfailed on the way "
-                 "to it. Ctrl-C cancels the command, once more leaves at "
-                 "once.\nA lost connection is made again; the command runs "
-                 "on meanwhile.\n",
+                 "to it, and instead of 0 when some of its output was left "
+                 "out.\nCtrl-C cancels the command, once more leaves at once. "
+                 "A lost connection is made\nagain; the command runs on "
+                 "meanwhile.\n",
         .options = options,
         .min = 2,
         .max = 2
@@ -530,6 +531,12 @@ ctl_run_live(const ctl_run_t *run, ctl_live_t *live, const json_t *request)
     if (ctl_live(live) == 0 && !live->refused) {
         rc = live->events ? ctl_run_status(live->result)
                           : ctl_run_answer(run, &live->reply);
+
+        /* all of its output is part of what success means */
+
+        if (rc == CTL_OK && live->left_out) {
+            rc = CTL_SERVICE;
+        }
     }
 
     ctl_live_free(live);
@@ -636,6 +643,16 @@ ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply)
 
     } else if (json_object_get(answer, "outcome") != NULL) {
         status = ctl_run_status(answer);
+
+        if (run->json.n == 0 && run->background.n == 0
+            && json_is_true(json_object_get(answer, "truncated")))
+        {
+            ctl_fault("some of the output is left out");
+
+            if (status == CTL_OK) {
+                status = CTL_SERVICE;
+            }
+        }
     }
 
     json_decref(answer);

@@ -314,15 +314,18 @@ def no_events():
 
 @test("ctl/gap")
 def gap():
-    scripts["g"] = Script(lambda h, n: (h.events(
-        started(), {"type": "gap", "seq": 7, "stream": "stdout",
-                    "bytes": 1000}, out(8, "more\n"),
-        {"type": "gap", "seq": 20, "stream": "stdout", "bytes": 234},
-        out(21, "end\n"), result(22)), h.end_well()))
-    a, b, rc = ctl("run", "g", "x")
-    same((a, rc), (b"more\nend\n", 0))
-    check(b"1234 bytes of stdout" in b and b.count(b"\n") == 2,
-          "what was left out?", b)
+    """Output that is not all there is no success."""
+    for stream in ("stdout", "stderr"):
+        for code, status in ((0, 125), (7, 7)):
+            scripts["g"] = Script(lambda h, n: (h.events(
+                started(), {"type": "gap", "seq": 7, "stream": stream,
+                            "bytes": 1000}, out(8, "more\n"),
+                {"type": "gap", "seq": 20, "stream": stream, "bytes": 234},
+                out(21, "end\n"), result(22, code)), h.end_well()))
+            a, b, rc = ctl("run", "g", "x")
+            same((a, rc), (b"more\nend\n", status), stream)
+            check(b"1234 bytes of " + stream.encode() in b
+                  and b.count(b"\n") == 2, "what was left out?", b)
 
 
 @test("ctl/stdin")
@@ -529,6 +532,15 @@ def plain():
     same(len(s.calls), 2)
     data = os.urandom(700000)
     same(ctl("run", "w", "x", data=data), (data, b"", 8))
+
+    for code, status in ((0, 125), (7, 7)):
+        scripts["w"] = Script(
+            lambda h, n: h.problem(501, "not_on_this_backend") if n == 1
+            else h.answer(200, result(0, code, stderrBase64="",
+                                      stdoutBase64="/wD+", truncated=True)))
+        a, b, rc = ctl("run", "w", "x")
+        same((a, rc), (b"\xff\0\xfe", status))
+        check(b"left out" in b, "not a word", b)
 
 
 @test("ctl/logs")
