@@ -5,17 +5,11 @@
  * that is slow slows this program down and never the command.
  */
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE                              /* pipe2() */
-#endif
-
 #include "ctl.h"
 #include "event.h"
 #include "live.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +28,7 @@
 #define CTL_LIVE_MOST     2000
 #define CTL_LIVE_CANCEL   10000                  /* for the result after it */
 #define CTL_LIVE_DOUBT    5000                   /* is it really lost? */
+#define CTL_LIVE_BUSY     15000                  /* nothing was started */
 
 
 /* one exchange with the gateway; all of them are done at once */
@@ -57,8 +52,10 @@ typedef struct {
     int64_t             again;                   /* when to ask again */
     int64_t             pause;
     int64_t             doubt;                   /* since when; 0: no doubt */
+    int64_t             busy;                    /* since when; 0: it is not */
     uint64_t            left[2];                 /* bytes left out by gaps */
     unsigned            accepted:1;              /* the gateway has it */
+    unsigned            later:1;                 /* nothing there until then */
     unsigned            events:1;                /* this answer has some */
     unsigned            bad:1;                   /* a sentence was said */
     unsigned            ended:1;
@@ -90,6 +87,8 @@ static size_t ctl_live_write(char *data, size_t size, size_t n,
     void *context);
 static int ctl_live_line(void *context, const char *text, size_t size);
 static void ctl_live_refused(ctl_work_t *work, const ctl_event_t *event);
+static int ctl_live_later(ctl_work_t *work, const json_t *problem,
+    int64_t after);
 static int ctl_live_doubtful(ctl_work_t *work, const ctl_event_t *event);
 static int ctl_live_output(ctl_work_t *work, const ctl_event_t *event);
 static void ctl_live_answer(ctl_work_t *work, CURLcode rc);
@@ -100,59 +99,6 @@ static void ctl_live_sent(ctl_work_t *work, CURLcode rc);
 static void ctl_live_cancel(ctl_work_t *work);
 static void ctl_live_cancel_done(ctl_work_t *work, CURLcode rc);
 static int64_t ctl_live_now(void);
-static void ctl_live_caught(int number);
-
-
-static int                    ctl_live_pipe[2] = { -1, -1 };
-static volatile sig_atomic_t  ctl_live_number;
-
-
-int
-ctl_live_signals(void)
-{
-    struct sigaction  action;
-
-    if (pipe2(ctl_live_pipe, O_CLOEXEC|O_NONBLOCK) == -1) {
-        return ctl_fault("no pipe: %s", strerror(errno));
-    }
-
-    memset(&action, 0, sizeof(action));
-    action.sa_handler = ctl_live_caught;
-    sigemptyset(&action.sa_mask);
-
-    if (sigaction(SIGINT, &action, NULL) == -1
-        || sigaction(SIGTERM, &action, NULL) == -1)
-    {
-        return ctl_fault("no signals: %s", strerror(errno));
-    }
-
-    return 0;
-}
-
-
-/* The second one: whatever this program is at, a write to stdout included. */
-
-static void
-ctl_live_caught(int number)
-{
-    int  error;
-
-    if (ctl_live_number != 0) {
-        _exit(128 + number);
-    }
-
-    error = errno;
-    ctl_live_number = number;
-    (void) !write(ctl_live_pipe[1], "", 1);
-    errno = error;
-}
-
-
-int
-ctl_live_signal(void)
-{
-    return ctl_live_number;
-}
 
 
 int
@@ -270,6 +216,12 @@ ctl_live_step(ctl_work_t *work)
 
     now = ctl_live_now();
 
+    /* nothing was started, so there is nothing to cancel */
+
+    if (work->later && ctl_live_signal() != 0) {
+        return -1;
+    }
+
     if (work->stream.active && work->accepted && work->live->events
         && now - work->heard > CTL_LIVE_SILENCE)
     {
@@ -289,7 +241,7 @@ ctl_live_step(ctl_work_t *work)
         }
     }
 
-    if (ctl_live_number != 0 && work->cancelled == 0) {
+    if (ctl_live_signal() != 0 && work->cancelled == 0) {
         work->cancelled = now;
         work->cancel_again = now;
     }
@@ -314,7 +266,7 @@ ctl_live_step(ctl_work_t *work)
 static int
 ctl_live_poll(ctl_work_t *work)
 {
-    int                 n, wait;
+    int                 n, fd, wait;
     char                byte[16];
     int64_t             now, until;
     struct curl_waitfd  fds[2];
@@ -335,8 +287,10 @@ ctl_live_poll(ctl_work_t *work)
     memset(fds, 0, sizeof(fds));
     n = 0;
 
-    if (ctl_live_pipe[0] != -1) {
-        fds[n].fd = ctl_live_pipe[0];
+    fd = ctl_live_signal_fd();
+
+    if (fd != -1) {
+        fds[n].fd = fd;
         fds[n++].events = CURL_WAIT_POLLIN;
     }
 
@@ -363,8 +317,8 @@ ctl_live_poll(ctl_work_t *work)
         return ctl_fault("can't wait: %s", strerror(errno));
     }
 
-    if (ctl_live_pipe[0] != -1) {
-        (void) !read(ctl_live_pipe[0], byte, sizeof(byte));
+    if (fd != -1) {
+        (void) !read(fd, byte, sizeof(byte));
     }
 
     if (n > 0 && fds[n - 1].fd == work->live->input && fds[n - 1].revents) {
@@ -480,6 +434,7 @@ ctl_live_ask(ctl_work_t *work)
 
     call.wait = live->events ? 0 : live->wait;
 
+    work->later = 0;
     work->events = 0;
     work->lines.have = 0;
     work->heard = ctl_live_now();
@@ -521,7 +476,7 @@ ctl_live_write(char *data, size_t size, size_t n, void *context)
     work->pause = CTL_LIVE_FIRST;
 
     if (ctl_lines_add(&work->lines, data, n, ctl_live_line, work) == -1) {
-        if (!work->bad && !work->ended) {
+        if (!work->bad && !work->ended && !work->later) {
             work->bad = 1;
             ctl_fault("what the gateway sends are no events; is the URL "
                       "right?");
@@ -590,11 +545,65 @@ ctl_live_refused(ctl_work_t *work, const ctl_event_t *event)
     code = json_string_value(json_object_get(event->object, "code"));
     detail = json_string_value(json_object_get(event->object, "detail"));
 
+    /* input that was sent meanwhile can't be had again */
+
+    if (work->live->input == -1
+        && ctl_live_later(work, event->object,
+                          json_integer_value(json_object_get(event->object,
+                                                             "retryAfter"))))
+    {
+        return;
+    }
+
     ctl_fault("%s (%s, HTTP %d)", detail != NULL ? detail : "refused",
               code != NULL ? code : "no code",
               (int) json_integer_value(json_object_get(event->object,
                                                        "status")));
     work->bad = 1;
+}
+
+
+/*
+ * 1: the gateway says that nothing was started and that it may be soon, so
+ * the same request is made again; it has its id.
+ */
+
+static int
+ctl_live_later(ctl_work_t *work, const json_t *problem, int64_t after)
+{
+    int64_t      now;
+    const char  *code;
+
+    code = json_string_value(json_object_get(problem, "code"));
+
+    if (work->live->body == NULL || code == NULL
+        || (strcmp(code, "runner_unreachable") != 0
+            && strcmp(code, "runner_stopping") != 0
+            && strcmp(code, "at_capacity") != 0))
+    {
+        return 0;
+    }
+
+    now = ctl_live_now();
+
+    if (work->busy == 0) {
+        work->busy = now;
+    }
+
+    after = after < 1 ? 1 : after;
+
+    if (after > CTL_LIVE_BUSY / 1000
+        || now + after * 1000 - work->busy > CTL_LIVE_BUSY)
+    {
+        return 0;
+    }
+
+    work->again = now + after * 1000;
+    work->seq = 0;
+    work->accepted = 0;
+    work->later = 1;
+
+    return 1;
 }
 
 
@@ -670,10 +679,13 @@ ctl_live_output(ctl_work_t *work, const ctl_event_t *event)
 static void
 ctl_live_answer(ctl_work_t *work, CURLcode rc)
 {
+    int           later;
     long          status;
+    json_t       *problem;
+    curl_off_t    after;
     ctl_reply_t  *reply;
 
-    if (work->ended || work->bad) {
+    if (work->ended || work->bad || work->later) {
         return;
     }
 
@@ -696,6 +708,19 @@ ctl_live_answer(ctl_work_t *work, CURLcode rc)
             work->live->refused = 1;
             work->ended = 1;
             return;
+        }
+
+        if (work->lost == 0 && !work->accepted && status == 503) {
+            after = 0;
+            curl_easy_getinfo(work->stream.curl, CURLINFO_RETRY_AFTER, &after);
+            problem = reply->size == 0 ? NULL
+                      : json_loadb(reply->body, reply->size, 0, NULL);
+            later = ctl_live_later(work, problem, after);
+            json_decref(problem);
+
+            if (later) {
+                return;
+            }
         }
 
         /* the service may be coming up again, but only after a loss */

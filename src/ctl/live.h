@@ -42,6 +42,9 @@ int ctl_live_signals(void);
 /* That signal, or 0: none came. */
 int ctl_live_signal(void);
 
+/* Can be read once it came; -1: nothing is caught. */
+int ctl_live_signal_fd(void);
+
 /*
  * Until the result is there, over connections that are lost; 0, or -1 after a
  * sentence.  ctl_live_free() is for both cases.

@@ -71,17 +71,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
         self.close_connection = True
 
-    def answer(self, status, value=None):
+    def answer(self, status, value=None, after=None):
         text = b"" if value is None else json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json" if status < 300
                          else "application/problem+json")
         self.send_header("Content-Length", str(len(text)))
+        if after is not None:
+            self.send_header("Retry-After", str(after))
         self.end_headers()
         self.wfile.write(text)
 
-    def problem(self, status, code):
-        self.answer(status, {"code": code, "detail": "It is " + code + "."})
+    def problem(self, status, code, after=None):
+        self.answer(status, {"code": code, "detail": "It is " + code + "."},
+                    after)
 
     def serve(self):
         self.begun = False
@@ -289,7 +292,7 @@ def again():
 @test("ctl/refusals")
 def refusals():
     for status, code in ((429, "too_many_pending"), (401, "invalid_token"),
-                         (503, "at_capacity")):
+                         (503, "sandbox_failed")):
         scripts["f"] = s = Script(lambda h, n: h.problem(status, code))
         a, b, rc = ctl("run", "f", "x")
         same((a, rc, len(s.calls)), (b"", 125, 1))
@@ -301,6 +304,54 @@ def refusals():
     a, b, rc = ctl("run", "f", "x")
     same((rc, len(s.calls)), (125, 2))
     check(b"expired" in b, "which?", b)
+
+
+@test("ctl/nothing-was-started")
+def busy():
+    """Asked again with the same request, when the gateway says so."""
+    bodies = []
+
+    def run(h, n):
+        bodies.append(h.body)
+        if n <= 3:
+            return h.problem(503, ("runner_unreachable", "runner_stopping",
+                                   "at_capacity")[n - 1], (None, 2, 1)[n - 1])
+        if n == 4:
+            h.events({"type": "refused", "seq": 1, "status": 503,
+                      "code": "at_capacity", "retryAfter": 1})
+        else:
+            h.events(started(), out(2, "here\n"), result(3, 6))
+        h.end_well()
+    scripts["k"] = Script(run)
+    begin = time.monotonic()
+    same(ctl("run", "k", "x"), (b"here\n", b"", 6))
+    check(time.monotonic() - begin > 4, "sooner than it was told")
+    same((len(bodies), len(set(bodies))), (5, 1))
+
+    # --json as well
+    scripts["k"] = s = Script(
+        lambda h, n: h.problem(503, "at_capacity", 1) if n == 1
+        else h.answer(200, result(0, 4)))
+    same((ctl("run", "--json", "k", "x")[2], len(s.calls)), (4, 2))
+
+    # not longer than 15 seconds in all
+    scripts["k"] = s = Script(
+        lambda h, n: h.problem(503, "at_capacity", (1, 15)[n - 1]))
+    a, b, rc = ctl("run", "k", "x")
+    same((a, rc, len(s.calls)), (b"", 125, 2))
+    check(b"at_capacity" in b, "which?", b)
+
+    # Ctrl-C meanwhile: there is nothing to cancel
+    scripts["k"] = s = Script(
+        lambda h, n: h.problem(503, "at_capacity", 14))
+    process = popen("run", "k", "x")
+    while not s.calls:
+        time.sleep(0.01)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    same(finish(process), (b"", b"", 130))
+    check(time.monotonic() - begin < 8, "it took its time")
+    same([c[0] for c in s.calls if c[0] == "run"], ["run"])
 
 
 @test("ctl/no-events")
