@@ -227,7 +227,7 @@ agent_end_heard(const agent_command_t *command)
 static void
 agent_end_judge(agent_command_t *command)
 {
-    int  oom, killed;
+    int  oom, killed, exceeded;
 
     oom = agent_memory_end(command);
 
@@ -245,10 +245,12 @@ agent_end_judge(agent_command_t *command)
 
     /* the kernel's limit for one process came before the tree's */
 
-    if (command->cpu_used + AGENT_END_CPU_SLACK
-        >= command->request.cpu_ms * 1000
-        && (killed || command->code == SIGXCPU
-            || command->code == 128 + SIGXCPU))
+    exceeded = command->signalled ? command->code == SIGXCPU
+                                  : command->code == 128 + SIGXCPU;
+
+    if ((exceeded && command->cpu_used * 2 >= command->request.cpu_ms * 1000)
+        || (killed && command->cpu_used + AGENT_END_CPU_SLACK
+                      >= command->request.cpu_ms * 1000))
     {
         command->outcome = SANDBOX_OUTCOME_CPU_LIMIT;
         return;

@@ -231,6 +231,19 @@ def memory_tmpfs():
          "next\n")
 
 
+@test("limits/disk-outcome")
+def disk_outcome():
+    """However large the write was that failed."""
+    for n, text in enumerate((
+            "dd if=/dev/zero of=big bs=1M count=500",
+            "head -c 500000000 /dev/zero > big",
+            "python3 -c 'f = open(\"big\", \"wb\")\n"
+            "while True: f.write(bytes(1 << 20))'")):
+        r = run(text, "disk%d" % n)
+        same((r["outcome"], r["exitCode"]), ("disk_full", 1), text)
+        same(run("rm big; false", "disk%d" % n)["outcome"], "exit", text)
+
+
 @test("limits/pids")
 def pids():
     """A fork bomb ends; the others and its own next command go on."""
