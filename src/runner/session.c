@@ -12,6 +12,9 @@
 #include "session.h"
 
 
+#define RUNNER_SESSION_STOPS  4     /* idle sandboxes, for a new one */
+
+
 static runner_sandbox_t **runner_session_bucket(runner_t *runner,
     const uint8_t *session);
 static void runner_session_unlink(runner_sandbox_t *sandbox);
@@ -229,32 +232,42 @@ runner_session_unused(runner_t *runner, const runner_tenant_t *tenant)
 const char *
 runner_session_admit(runner_t *runner, runner_tenant_t *tenant)
 {
+    unsigned           stopped;
+    runner_tenant_t   *whose;
     runner_sandbox_t  *sandbox;
 
-    if (tenant->sandboxes >= runner->max_per_tenant) {
+    /* after a limit was lowered there are more than one too many */
 
-        sandbox = runner_session_unused(runner, tenant);
-        if (sandbox == NULL) {
-            return "too_many_sandboxes";
+    for (stopped = 0; stopped < RUNNER_SESSION_STOPS; stopped++) {
+
+        if (tenant->sandboxes >= runner->max_per_tenant) {
+            whose = tenant;
+
+        } else if (runner->live >= runner->max_live) {
+            whose = NULL;
+
+        } else {
+            break;
         }
 
-    } else if (runner->live >= runner->max_live) {
+        sandbox = runner_session_unused(runner, whose);
 
-        sandbox = runner_session_unused(runner, NULL);
         if (sandbox == NULL) {
-            return "at_capacity";
+
+            if (stopped) {
+                break;
+            }
+
+            return whose ? "too_many_sandboxes" : "at_capacity";
         }
 
-    } else {
-        return NULL;
+        /* from now on it does not count: it ends while the new one is made */
+
+        runner_log(RUNNER_LOG_INFO, "stopping sandbox %s to make room",
+                   sandbox->id);
+        runner_session_live(sandbox, 0);
+        runner_container_end(sandbox->container, SANDBOX_OUTCOME_LOST, 0);
     }
-
-    /* from now on it does not count: it ends while the new one is made */
-
-    runner_log(RUNNER_LOG_INFO, "stopping sandbox %s to make room",
-               sandbox->id);
-    runner_session_live(sandbox, 0);
-    runner_container_end(sandbox->container, SANDBOX_OUTCOME_LOST, 0);
 
     return NULL;
 }
