@@ -18,6 +18,8 @@
 #define CTL_FAULT    1
 #define CTL_USAGE    2
 #define CTL_SERVICE  125
+#define CTL_CLOSED   141                         /* nobody reads stdout; as
+                                                    SIGPIPE would have it */
 
 
 typedef struct {

@@ -132,7 +132,7 @@ ctl_live(ctl_live_t *live)
     }
 
     for (i = 0; i < 2; i++) {
-        if (work.left[i] != 0) {
+        if (work.left[i] != 0 && !live->closed) {
             live->left_out = 1;
             ctl_fault("%llu bytes of %s are left out",
                       (unsigned long long) work.left[i],
@@ -662,13 +662,23 @@ ctl_live_output(ctl_work_t *work, const ctl_event_t *event)
         return 0;
     }
 
-    /* nobody reads any more: it need not run on for that */
+    /* a reader that has all it wants, as head, is no fault */
 
-    ctl_fault("can't write to %s: %s", name, strerror(errno));
+    if (event->stream == 1 && errno == EPIPE) {
+        work->live->closed = 1;
+
+    } else {
+        ctl_fault("can't write to %s: %s", name, strerror(errno));
+    }
 
     work->bad = 1;
-    work->cancelled = ctl_live_now();
-    work->cancel_again = work->cancelled;
+
+    /* it need not run on for that, unless we only look on */
+
+    if (work->live->body != NULL) {
+        work->cancelled = ctl_live_now();
+        work->cancel_again = work->cancelled;
+    }
 
     return -1;
 }

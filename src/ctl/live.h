@@ -28,6 +28,7 @@ typedef struct {
     ctl_reply_t     reply;                       /* without `events` */
     json_t         *result;                      /* with them; NULL: stopped */
     int             left_out;                    /* some output, by gaps */
+    int             closed;                      /* nobody reads our stdout */
     int             refused;                     /* nothing was started: this
                                                     backend has no events */
 } ctl_live_t;

@@ -53,10 +53,8 @@ ctl_logs(int argc, char **argv)
         return CTL_USAGE;
     }
 
-    rc = ctl_logs_show(&connection, command.args[0], command.args[1],
-                       follow.n > 0);
-
-    return rc == 0 ? CTL_OK : CTL_FAULT;
+    return ctl_logs_show(&connection, command.args[0], command.args[1],
+                         follow.n > 0);
 }
 
 
@@ -93,7 +91,11 @@ ctl_logs_show(const ctl_connection_t *connection, const char *conversation,
     ctl_live_free(&live);
     ctl_client_close(&client);
 
-    return rc == -1 ? -1 : 0;
+    if (live.closed) {
+        return CTL_CLOSED;
+    }
+
+    return rc == -1 ? CTL_FAULT : CTL_OK;
 }
 
 

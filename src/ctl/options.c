@@ -65,8 +65,10 @@ ctl_options_read(ctl_command_t *command, int argc, char **argv)
         }
 
         if (command->nargs == command->max) {
-            ctl_fault("\"%s\" is one argument too many (usage: sandboxctl %s)",
-                      argv[i], command->usage);
+            ctl_fault("\"%s\" is one argument too many (usage: sandboxctl %s)"
+                      "%s%s", argv[i], command->usage,
+                      command->hint != NULL ? "; " : "",
+                      command->hint != NULL ? command->hint : "");
             return CTL_READ_BAD;
         }
 
@@ -217,6 +219,13 @@ ctl_option_unknown(const ctl_command_t *command, const char *word,
     if (near != NULL) {
         return ctl_fault("there is no option \"%s\", did you mean \"--%s\"?",
                          name, near);
+    }
+
+    /* as in "run first ls -l" */
+
+    if (command->hint != NULL && command->nargs == command->max) {
+        return ctl_fault("there is no option \"%s\" (see --help); %s", name,
+                         command->hint);
     }
 
     return ctl_fault("there is no option \"%s\" (see --help)", name);

@@ -31,6 +31,8 @@ typedef struct {
 
 typedef struct {
     const char          *usage;                  /* behind "sandboxctl " */
+    const char          *hint;                   /* behind one too many; or
+                                                    NULL */
     const char          *about;                  /* lines, each with \n */
     const ctl_option_t  *options;                /* up to name NULL */
     unsigned             min;                    /* arguments */

@@ -99,6 +99,7 @@ ctl_run(int argc, char **argv)
 
     static ctl_command_t  command = {
         .usage = "run [options] CONVERSATION COMMAND",
+        .hint = "quote a COMMAND of several words: 'ls -l'",
         .about = "Runs COMMAND with bash; what it writes comes as it is "
                  "written. It reads our standard\ninput, unless that is a "
                  "terminal (with --json or --background: what --stdin "
@@ -537,6 +538,9 @@ ctl_run_live(const ctl_run_t *run, ctl_live_t *live, const json_t *request)
         if (rc == CTL_OK && live->left_out) {
             rc = CTL_SERVICE;
         }
+
+    } else if (live->closed) {
+        rc = CTL_CLOSED;
     }
 
     ctl_live_free(live);
@@ -606,7 +610,7 @@ ctl_run_plain(json_t *request, int input)
 static int
 ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply)
 {
-    int          status;
+    int          status, closed;
     json_t      *answer;
     const char  *id;
 
@@ -618,6 +622,7 @@ ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply)
 
     id = json_string_value(json_object_get(answer, "commandId"));
     status = CTL_OK;
+    closed = 0;
 
     if (run->json.n > 0) {
         status = ctl_write(STDOUT_FILENO, reply->body, reply->size);
@@ -626,8 +631,11 @@ ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply)
             status = ctl_write(STDOUT_FILENO, "\n", 1);
         }
 
+        closed = status == -1 && errno == EPIPE;
+
     } else if (run->background.n == 0) {
         status = ctl_run_output(answer, "stdoutBase64", STDOUT_FILENO);
+        closed = status == -1 && errno == EPIPE;
 
         if (status == 0) {
             status = ctl_run_output(answer, "stderrBase64", STDERR_FILENO);
@@ -637,7 +645,10 @@ ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply)
         status = -1;
     }
 
-    if (status == -1) {
+    if (closed) {
+        status = CTL_CLOSED;
+
+    } else if (status == -1) {
         ctl_fault("can't write the answer: %s", strerror(errno));
         status = CTL_SERVICE;
 

@@ -152,12 +152,15 @@ def stop():
     server.server_close()
 
 
-def popen(*arguments, stdin=subprocess.DEVNULL, port=None):
-    environment = dict(os.environ, SANDBOX_TOKEN="x", SANDBOX_URL=(
+def environment(port=None):
+    return dict(os.environ, SANDBOX_TOKEN="x", SANDBOX_URL=(
         "http://127.0.0.1:%d/sandbox" % (port or server.server_port)))
+
+
+def popen(*arguments, stdin=subprocess.DEVNULL, port=None):
     return subprocess.Popen([CTL] + list(arguments), stdin=stdin,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            env=environment)
+                            env=environment(port))
 
 
 def finish(process, seconds=30):
@@ -534,10 +537,37 @@ def reader_gone():
     scripts["h"] = s = Script(run)
     process = begun(popen("run", "h", "x"))
     process.stdout.close()
-    same(process.wait(20), 125)
-    check(b"write" in process.stderr.read() and s.cancelled.is_set(),
-          "cancelled")
+    same((process.wait(20), process.stderr.read()), (141, b""))
+    check(s.cancelled.is_set(), "cancelled")
     process.stderr.close()
+
+    # who only looks on ends nothing
+    scripts["h"] = s = Script(get=lambda h, n: run(h, n))
+    process = begun(popen("logs", "-f", "h", "id"))
+    process.stdout.close()
+    same((process.wait(20), process.stderr.read()), (141, b""))
+    process.stderr.close()
+    same([c[0] for c in s.calls], ["get"])
+    s.cancelled.set()
+
+    # one answer
+    scripts["h"] = Script(lambda h, n: h.answer(200, result(0)))
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.run(
+        [CTL, "run", "--json", "h", "x"], stdin=subprocess.DEVNULL,
+        stdout=write, stderr=subprocess.PIPE, timeout=30, env=environment())
+    os.close(write)
+    same((process.returncode, process.stderr), (141, b""))
+
+    # another failure has a sentence
+    scripts["h"] = s = Script(run)
+    with open("/dev/full", "wb") as full:
+        process = subprocess.run(
+            [CTL, "run", "h", "x"], stdin=subprocess.DEVNULL, stdout=full,
+            stderr=subprocess.PIPE, timeout=30, env=environment())
+    same(process.returncode, 125)
+    check(b"write" in process.stderr and s.cancelled.is_set(), "cancelled")
 
 
 @test("ctl/nothing-there")
@@ -639,6 +669,10 @@ def usage():
         a, b, rc = ctl(*arguments)
         same((a, rc), (b"", status), repr(arguments))
         check(b"sandboxctl" in b, "not a word", arguments)
+    for words in (("echo", "hi"), ("ls", "-l")):
+        a, b, rc = ctl("run", "first", *words)
+        same((a, rc), (b"", 125))
+        check(b"quote" in b, "how then?", b)
     for verb in ("run", "logs", "ps", "cancel", "rm", "reset", "status",
                  "doctor", "token"):
         a, b, rc = ctl(verb, "--help")
