@@ -27,6 +27,7 @@ typedef struct {
     ctl_values_t   sub;
     ctl_values_t   permission;
     ctl_values_t   tenant;
+    ctl_values_t   claim;
     ctl_values_t   ttl;
     ctl_values_t   issuer;
     ctl_values_t   audience;
@@ -36,6 +37,8 @@ typedef struct {
 
 static json_t *ctl_token_claims(const ctl_token_t *token, long ttl);
 static json_t *ctl_token_permissions(const ctl_values_t *values);
+static int ctl_token_more(json_t *claims, const ctl_values_t *values);
+static int ctl_token_own(const char *name);
 static int ctl_token_key_check(unsigned algorithm, const uint8_t *key,
     size_t size);
 static sandbox_jose_key_t *ctl_token_public_half(const uint8_t *key,
@@ -64,6 +67,8 @@ ctl_token(int argc, char **argv)
         { "permission", "P", "may be repeated (" CTL_PERMISSION ")",
           CTL_MAX_VALUES, &token.permission, 0 },
         { "tenant", "T", "claim \"tenant\"", 1, &token.tenant, 0 },
+        { "claim", "NAME=VALUE", "one more, a string; may be repeated",
+          CTL_MAX_VALUES, &token.claim, 0 },
         { "ttl", "TIME", "valid for 30s, 5m, 1h, 2d (1h)", 1, &token.ttl, 0 },
         { "issuer", "I", "claim \"iss\"", 1, &token.issuer, 0 },
         { "audience", "A", "claim \"aud\"", 1, &token.audience, 0 },
@@ -200,6 +205,11 @@ ctl_token_claims(const ctl_token_t *token, long ttl)
         return NULL;
     }
 
+    if (ctl_token_more(claims, &token->claim) == -1) {
+        json_decref(claims);
+        return NULL;
+    }
+
     return claims;
 }
 
@@ -230,6 +240,78 @@ ctl_token_permissions(const ctl_values_t *values)
     }
 
     return list;
+}
+
+
+/* The name is taken as it is: a dot in it makes no object of it. */
+
+static int
+ctl_token_more(json_t *claims, const ctl_values_t *values)
+{
+    int          rc;
+    char        *name;
+    unsigned     i;
+    const char  *text, *equals;
+
+    for (i = 0; i < values->n; i++) {
+        text = values->value[i];
+        equals = strchr(text, '=');
+
+        if (equals == NULL || equals == text) {
+            return ctl_fault("--claim \"%s\" is not NAME=VALUE", text);
+        }
+
+        name = strndup(text, (size_t) (equals - text));
+
+        if (name == NULL) {
+            return ctl_fault("no memory");
+        }
+
+        if (ctl_token_own(name)) {
+            rc = ctl_fault("--claim can't set \"%s\": it has an option of "
+                           "its own, or is a time", name);
+
+        } else if (json_object_get(claims, name) != NULL) {
+            rc = ctl_fault("--claim \"%s\" is there twice", name);
+
+        } else if (json_object_set_new(claims, name, json_string(equals + 1))
+                   == -1)
+        {
+            rc = ctl_fault("--claim \"%s\" is not UTF-8", text);
+
+        } else {
+            rc = 0;
+        }
+
+        free(name);
+
+        if (rc == -1) {
+            return -1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* also where this token has none of it; times are no strings */
+
+static int
+ctl_token_own(const char *name)
+{
+    int  i;
+
+    static const char *const  names[] = {
+        "sub", "iss", "aud", "tenant", "permissions", "iat", "exp", "nbf", NULL
+    };
+
+    for (i = 0; names[i] != NULL; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

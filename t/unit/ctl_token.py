@@ -101,6 +101,34 @@ def claims():
                 "permissions": ["a", "b"], "exp": iat + 300})
 
 
+@test("ctl/token-more-claims")
+def more():
+    key = file("secret", b"s" * 32)
+    r = mint(key, "--claim", "org=acme", "--claim=conversation=first",
+             "--claim", "https://example.com/tenant=a=b", "--claim", "x.y=",
+             "--claim", "n=1")
+    same((r.returncode, r.stderr), (0, b""))
+    body = parts(r.stdout.decode().rstrip("\n"))[1]
+    for name in ("sub", "iat", "exp", "permissions"):
+        del body[name]
+    same(body, {"org": "acme", "conversation": "first", "n": "1",
+                "https://example.com/tenant": "a=b", "x.y": ""})
+
+    for name in ("sub", "iss", "aud", "tenant", "permissions", "iat", "exp",
+                 "nbf"):
+        r = mint(key, "--claim", name + "=x")
+        same((r.returncode, r.stdout), (2, b""), name)
+        check(name.encode() in r.stderr, name, r.stderr)
+    for words, word in ((("--claim", "org"), b"NAME=VALUE"),
+                        (("--claim", "=x"), b"NAME=VALUE"),
+                        (("--claim", b"org=\xff"), b"UTF-8"),
+                        (("--claim", b"\xff=org"), b"UTF-8"),
+                        (("--claim", "a=1", "--claim", "a=2"), b"twice")):
+        r = mint(key, *words)
+        same((r.returncode, r.stdout), (2, b""), repr(words))
+        check(word in r.stderr, repr(words), r.stderr)
+
+
 @test("ctl/token-refused")
 def refused():
     secret = file("secret", b"s" * 32)
