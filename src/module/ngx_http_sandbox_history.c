@@ -3,12 +3,11 @@
  * records of fields in DATA frames, cut anywhere, and leave as one JSON array.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_records.h"
 
 
 #define NGX_HTTP_SANDBOX_HISTORY_LIMIT   100     /* if none is asked for */
 #define NGX_HTTP_SANDBOX_HISTORY_RECORD  (SANDBOX_WIRE_MAX_RESULT + 4096)
-#define NGX_HTTP_SANDBOX_HISTORY_BUF     (32 * 1024)
 
 /* what an agent can make of a page, if it wants to */
 
@@ -18,17 +17,8 @@
 struct ngx_http_sandbox_history_s {
     uint64_t                       limit;
     uint64_t                       count;
-
-    /* a record */
-    u_char                         length[4];
-    size_t                         have;         /* bytes of length */
-    size_t                         size;
-    size_t                         got;
+    ngx_http_sandbox_records_t     records;
     u_char                         record[NGX_HTTP_SANDBOX_HISTORY_RECORD];
-
-    ngx_chain_t                   *out;
-    ngx_chain_t                   *last;
-    size_t                         total;        /* bytes of all buffers */
 };
 
 
@@ -38,8 +28,6 @@ static const char *ngx_http_sandbox_history_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n);
 static const char *ngx_http_sandbox_history_record(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
-static ngx_buf_t *ngx_http_sandbox_history_room(ngx_http_request_t *r,
-    ngx_http_sandbox_history_t *history, size_t size);
 static ngx_int_t ngx_http_sandbox_render_history(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
@@ -55,6 +43,11 @@ ngx_http_sandbox_history_handler(ngx_http_request_t *r,
     if (ctx->history == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+
+    ctx->history->records.max = NGX_HTTP_SANDBOX_HISTORY_RECORD;
+    ctx->history->records.limit = NGX_HTTP_SANDBOX_HISTORY_SIZE;
+    ctx->history->records.opening = "{\"commands\":[";
+    ctx->history->records.record = ctx->history->record;
 
     if (ngx_http_sandbox_history_arguments(r, ctx, &before) != NGX_OK) {
         return ngx_http_sandbox_send_problem(r, ctx);
@@ -117,57 +110,33 @@ static const char *
 ngx_http_sandbox_history_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n)
 {
-    size_t                       m;
+    ngx_int_t                    rc;
     const char                  *what;
     ngx_http_sandbox_history_t  *history;
 
     history = ctx->history;
 
     if (p == NULL) {
-        return history->have ? "a receipt that is cut short" : NULL;
+        return history->records.have ? "a receipt that is cut short" : NULL;
     }
 
-    while (n) {
+    for ( ;; ) {
 
-        if (history->have < 4) {
+        rc = ngx_http_sandbox_records_take(&history->records, &p, &n);
 
-            history->length[history->have++] = *p++;
-            n--;
-
-            if (history->have < 4) {
-                continue;
-            }
-
-            history->size = sandbox_get32(history->length);
-            history->got = 0;
-
-            if (history->size == 0
-                || history->size > NGX_HTTP_SANDBOX_HISTORY_RECORD)
-            {
-                return "a receipt of no or too many bytes";
-            }
+        if (rc == NGX_AGAIN) {
+            return NULL;
         }
 
-        m = ngx_min(n, history->size - history->got);
+        if (rc == NGX_DECLINED) {
+            return "a receipt of no or too many bytes";
+        }
 
-        ngx_memcpy(history->record + history->got, p, m);
-
-        history->got += m;
-        p += m;
-        n -= m;
-
-        if (history->got == history->size) {
-
-            history->have = 0;
-
-            what = ngx_http_sandbox_history_record(r, ctx);
-            if (what) {
-                return what;
-            }
+        what = ngx_http_sandbox_history_record(r, ctx);
+        if (what) {
+            return what;
         }
     }
-
-    return NULL;
 }
 
 
@@ -192,7 +161,7 @@ ngx_http_sandbox_history_record(ngx_http_request_t *r,
     ngx_memzero(&result, sizeof(ngx_http_sandbox_result_t));
 
     what = ngx_http_sandbox_result_read(&result, history->record,
-                                        history->size);
+                                        history->records.size);
     if (what) {
         return what;
     }
@@ -209,7 +178,7 @@ ngx_http_sandbox_history_record(ngx_http_request_t *r,
            + ngx_http_sandbox_escape(NULL, result.command.data, len,
                                      &ignored);
 
-    b = ngx_http_sandbox_history_room(r, history, size);
+    b = ngx_http_sandbox_records_room(r, &history->records, size);
     if (b == NULL) {
         return "more receipts than there is room for";
     }
@@ -237,52 +206,6 @@ ngx_http_sandbox_history_record(ngx_http_request_t *r,
 }
 
 
-static ngx_buf_t *
-ngx_http_sandbox_history_room(ngx_http_request_t *r,
-    ngx_http_sandbox_history_t *history, size_t size)
-{
-    ngx_buf_t    *b;
-    ngx_chain_t  *cl;
-
-    if (history->last) {
-        b = history->last->buf;
-
-        if ((size_t) (b->end - b->last) >= size) {
-            return b;
-        }
-    }
-
-    size = ngx_max(size, NGX_HTTP_SANDBOX_HISTORY_BUF);
-
-    if (history->total + size > NGX_HTTP_SANDBOX_HISTORY_SIZE) {
-        return NULL;
-    }
-
-    b = ngx_create_temp_buf(r->pool, size);
-    cl = ngx_alloc_chain_link(r->pool);
-
-    if (b == NULL || cl == NULL) {
-        return NULL;
-    }
-
-    cl->buf = b;
-    cl->next = NULL;
-
-    if (history->last) {
-        history->last->next = cl;
-
-    } else {
-        history->out = cl;
-        b->last = ngx_cpymem(b->last, "{\"commands\":[", 13);
-    }
-
-    history->last = cl;
-    history->total += size;
-
-    return b;
-}
-
-
 static ngx_int_t
 ngx_http_sandbox_render_history(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
@@ -295,7 +218,7 @@ ngx_http_sandbox_render_history(ngx_http_request_t *r,
     history = ctx->history;
     next = ctx->wire.result.number[SANDBOX_TAG_NEXT];
 
-    b = ngx_http_sandbox_history_room(r, history, 128);
+    b = ngx_http_sandbox_records_room(r, &history->records, 128);
     if (b == NULL) {
         return NGX_ERROR;
     }
@@ -307,10 +230,10 @@ ngx_http_sandbox_render_history(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    ctx->answer = history->out;
+    ctx->answer = history->records.out;
     ctx->answer_size = 0;
 
-    for (cl = history->out; cl; cl = cl->next) {
+    for (cl = history->records.out; cl; cl = cl->next) {
         ctx->answer_size += cl->buf->last - cl->buf->pos;
     }
 

@@ -4,10 +4,10 @@
  */
 
 #include "ngx_http_sandbox_fs.h"
+#include "ngx_http_sandbox_records.h"
 
 
 #define NGX_HTTP_SANDBOX_LISTING_LIMIT  100      /* if none is asked for */
-#define NGX_HTTP_SANDBOX_LISTING_BUF    (32 * 1024)
 
 /* a thousand of the longest links there can be */
 
@@ -16,17 +16,8 @@
 
 struct ngx_http_sandbox_listing_s {
     uint64_t                       count;
-
-    /* a record */
-    u_char                         length[4];
-    size_t                         have;         /* bytes of length */
-    size_t                         size;
-    size_t                         got;
+    ngx_http_sandbox_records_t     records;
     u_char                         record[NGX_HTTP_SANDBOX_FS_RECORD];
-
-    ngx_chain_t                   *out;
-    ngx_chain_t                   *last;
-    size_t                         total;        /* bytes of all buffers */
 };
 
 
@@ -34,8 +25,6 @@ static const char *ngx_http_sandbox_listing_record(ngx_http_request_t *r,
     ngx_http_sandbox_listing_t *listing);
 static u_char *ngx_http_sandbox_listing_bytes(u_char *p, const char *name,
     ngx_str_t *text);
-static ngx_buf_t *ngx_http_sandbox_listing_room(ngx_http_request_t *r,
-    ngx_http_sandbox_listing_t *listing, size_t size);
 
 
 /* a cursor is the last name there was, in base64url */
@@ -87,7 +76,19 @@ ngx_http_sandbox_listing_ask(ngx_http_request_t *r,
 ngx_http_sandbox_listing_t *
 ngx_http_sandbox_listing_begin(ngx_http_request_t *r)
 {
-    return ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_listing_t));
+    ngx_http_sandbox_listing_t  *listing;
+
+    listing = ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_listing_t));
+    if (listing == NULL) {
+        return NULL;
+    }
+
+    listing->records.max = NGX_HTTP_SANDBOX_FS_RECORD;
+    listing->records.limit = NGX_HTTP_SANDBOX_LISTING_SIZE;
+    listing->records.opening = "{\"entries\":[";
+    listing->records.record = listing->record;
+
+    return listing;
 }
 
 
@@ -95,54 +96,30 @@ const char *
 ngx_http_sandbox_listing_data(ngx_http_request_t *r,
     ngx_http_sandbox_listing_t *listing, u_char *p, size_t n)
 {
-    size_t       m;
+    ngx_int_t    rc;
     const char  *what;
 
     if (p == NULL) {
-        return listing->have ? "a name that is cut short" : NULL;
+        return listing->records.have ? "a name that is cut short" : NULL;
     }
 
-    while (n) {
+    for ( ;; ) {
 
-        if (listing->have < 4) {
+        rc = ngx_http_sandbox_records_take(&listing->records, &p, &n);
 
-            listing->length[listing->have++] = *p++;
-            n--;
-
-            if (listing->have < 4) {
-                continue;
-            }
-
-            listing->size = sandbox_get32(listing->length);
-            listing->got = 0;
-
-            if (listing->size == 0
-                || listing->size > NGX_HTTP_SANDBOX_FS_RECORD)
-            {
-                return "a name's record of no or too many bytes";
-            }
+        if (rc == NGX_AGAIN) {
+            return NULL;
         }
 
-        m = ngx_min(n, listing->size - listing->got);
+        if (rc == NGX_DECLINED) {
+            return "a name's record of no or too many bytes";
+        }
 
-        ngx_memcpy(listing->record + listing->got, p, m);
-
-        listing->got += m;
-        p += m;
-        n -= m;
-
-        if (listing->got == listing->size) {
-
-            listing->have = 0;
-
-            what = ngx_http_sandbox_listing_record(r, listing);
-            if (what) {
-                return what;
-            }
+        what = ngx_http_sandbox_listing_record(r, listing);
+        if (what) {
+            return what;
         }
     }
-
-    return NULL;
 }
 
 
@@ -163,7 +140,7 @@ ngx_http_sandbox_listing_record(ngx_http_request_t *r,
     ngx_memzero(&result, sizeof(ngx_http_sandbox_result_t));
 
     what = ngx_http_sandbox_result_read(&result, listing->record,
-                                        listing->size);
+                                        listing->records.size);
     if (what) {
         return what;
     }
@@ -174,8 +151,8 @@ ngx_http_sandbox_listing_record(ngx_http_request_t *r,
 
     /* six bytes for each that is escaped, and base64 beside it */
 
-    b = ngx_http_sandbox_listing_room(r, listing, 512
-                                      + 8 * result.file_name.len
+    b = ngx_http_sandbox_records_room(r, &listing->records,
+                                      512 + 8 * result.file_name.len
                                       + 8 * result.target.len);
     if (b == NULL) {
         return "more names than there is room for";
@@ -239,52 +216,6 @@ ngx_http_sandbox_listing_bytes(u_char *p, const char *name, ngx_str_t *text)
 }
 
 
-static ngx_buf_t *
-ngx_http_sandbox_listing_room(ngx_http_request_t *r,
-    ngx_http_sandbox_listing_t *listing, size_t size)
-{
-    ngx_buf_t    *b;
-    ngx_chain_t  *cl;
-
-    if (listing->last) {
-        b = listing->last->buf;
-
-        if ((size_t) (b->end - b->last) >= size) {
-            return b;
-        }
-    }
-
-    size = ngx_max(size, NGX_HTTP_SANDBOX_LISTING_BUF);
-
-    if (listing->total + size > NGX_HTTP_SANDBOX_LISTING_SIZE) {
-        return NULL;
-    }
-
-    b = ngx_create_temp_buf(r->pool, size);
-    cl = ngx_alloc_chain_link(r->pool);
-
-    if (b == NULL || cl == NULL) {
-        return NULL;
-    }
-
-    cl->buf = b;
-    cl->next = NULL;
-
-    if (listing->last) {
-        listing->last->next = cl;
-
-    } else {
-        listing->out = cl;
-        b->last = ngx_cpymem(b->last, "{\"entries\":[", 12);
-    }
-
-    listing->last = cl;
-    listing->total += size;
-
-    return b;
-}
-
-
 ngx_int_t
 ngx_http_sandbox_listing_render(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_listing_t *listing)
@@ -295,7 +226,7 @@ ngx_http_sandbox_listing_render(ngx_http_request_t *r,
 
     name = &ctx->wire.result.next_name;
 
-    b = ngx_http_sandbox_listing_room(r, listing, 1024);
+    b = ngx_http_sandbox_records_room(r, &listing->records, 1024);
     if (b == NULL) {
         return NGX_ERROR;
     }
@@ -315,10 +246,10 @@ ngx_http_sandbox_listing_render(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    ctx->answer = listing->out;
+    ctx->answer = listing->records.out;
     ctx->answer_size = 0;
 
-    for (cl = listing->out; cl; cl = cl->next) {
+    for (cl = listing->records.out; cl; cl = cl->next) {
         ctx->answer_size += cl->buf->last - cl->buf->pos;
     }
 

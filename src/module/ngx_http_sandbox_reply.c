@@ -4,7 +4,7 @@
  * module serves.  Knows no operation.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_store.h"
 
 
 static ngx_int_t ngx_http_sandbox_command_headers(ngx_http_request_t *r,
@@ -322,24 +322,7 @@ static ngx_int_t
 ngx_http_sandbox_header(ngx_http_request_t *r, const char *key,
     ngx_str_t *value)
 {
-    ngx_table_elt_t  *h;
-
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    h->hash = 1;
-    h->key.data = (u_char *) key;
-    h->key.len = ngx_strlen(key);
-    h->value = *value;
-    h->lowcase_key = NULL;
-
-#if (nginx_version >= 1023000)
-    h->next = NULL;
-#endif
-
-    return NGX_OK;
+    return ngx_http_sandbox_serve_header(r, key, value) ? NGX_OK : NGX_ERROR;
 }
 
 

@@ -1,0 +1,43 @@
+/*
+ * A list on its way through: records of the agent in, JSON out, both bounded.
+ */
+
+#ifndef _NGX_HTTP_SANDBOX_RECORDS_H_INCLUDED_
+#define _NGX_HTTP_SANDBOX_RECORDS_H_INCLUDED_
+
+
+#include "ngx_http_sandbox.h"
+
+
+typedef struct {
+    size_t                         max;          /* bytes of a record */
+    size_t                         limit;        /* bytes of all buffers */
+    const char                    *opening;      /* of the JSON */
+
+    u_char                         length[4];
+    size_t                         have;         /* bytes of length */
+    size_t                         size;
+    size_t                         got;
+    u_char                        *record;       /* room for max */
+
+    ngx_chain_t                   *out;
+    ngx_chain_t                   *last;
+    size_t                         total;        /* bytes of all buffers */
+} ngx_http_sandbox_records_t;
+
+
+/*
+ * Takes bytes of DATA, `u32 length || fields`, which frames may cut anywhere,
+ * and moves *p and *n.  NGX_OK: a whole record is in records->record, of
+ * records->size bytes, until the next call.  NGX_AGAIN: all bytes are taken.
+ * NGX_DECLINED: a length of 0, or over max.
+ */
+ngx_int_t ngx_http_sandbox_records_take(ngx_http_sandbox_records_t *records,
+    u_char **p, size_t *n);
+
+/* A buffer of `out` with room for size bytes.  NULL: no memory, or limit. */
+ngx_buf_t *ngx_http_sandbox_records_room(ngx_http_request_t *r,
+    ngx_http_sandbox_records_t *records, size_t size);
+
+
+#endif /* _NGX_HTTP_SANDBOX_RECORDS_H_INCLUDED_ */
