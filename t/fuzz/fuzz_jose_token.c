@@ -77,21 +77,31 @@ fuzz_token(const char *data, size_t size)
     sandbox_jose_policy_t  policy;
     sandbox_jose_status_t  status;
 
-    static const unsigned  algorithms[] = {
-        0, SANDBOX_JOSE_RS256 | SANDBOX_JOSE_ES256
+    static const struct {
+        unsigned  algorithms;
+        unsigned  awaited;
+    } rounds[] = {
+        { 0, 0 },
+        { SANDBOX_JOSE_RS256 | SANDBOX_JOSE_ES256, 0 },
+        { 0, SANDBOX_JOSE_RS512 | SANDBOX_JOSE_ES256 }
     };
 
     memset(&policy, 0, sizeof(policy));
+    must(sandbox_jose_crowded((const sandbox_jose_key_t *const *) keys, 4)
+         == 0);
 
-    for (n = 0; n < 2; n++) {
+    for (n = 0; n < 3; n++) {
         memset(&token, 0, sizeof(token));
-        policy.algorithms = algorithms[n];
+        policy.algorithms = rounds[n].algorithms;
+        policy.awaited = rounds[n].awaited;
 
         status = sandbox_jose_verify((const sandbox_jose_key_t *const *) keys,
                                      4, (const uint8_t *) data, size, &policy,
                                      FUZZ_NOW, &token);
 
         must(ERR_peek_error() == 0);
+        must(strpbrk(sandbox_jose_reason(status), "\"\\\n") == NULL);
+        must(status != SANDBOX_JOSE_AWAITED || rounds[n].awaited != 0);
 
         if (status != SANDBOX_JOSE_OK) {
             must(token.claims == NULL);
