@@ -46,6 +46,9 @@
 #define SANDBOX_WIRE_MAX_ETAG        64
 #define SANDBOX_WIRE_MAX_ETAGS       16          /* of one condition */
 #define SANDBOX_WIRE_MAX_STAGED      256         /* in one command's head */
+#define SANDBOX_WIRE_MAX_LABEL       64
+#define SANDBOX_WIRE_MAX_PATTERN     4096
+#define SANDBOX_WIRE_MAX_TEXT        512         /* of a line that matches */
 #define SANDBOX_WIRE_SANDBOX_ID_SIZE 24          /* "sbx_" and 20 hex digits */
 
 /* what may be asked for: configuration, runner and agent agree on these */
@@ -83,6 +86,7 @@ enum {
     SANDBOX_OPERATION_STATUS,
     SANDBOX_OPERATION_DELETE,
     SANDBOX_OPERATION_RESET,
+    SANDBOX_OPERATION_SESSIONS,                  /* STATUS of many */
 
     SANDBOX_OPERATION_COMMAND = 16,
     SANDBOX_OPERATION_ATTACH,                    /* to a command, or its end */
@@ -91,7 +95,8 @@ enum {
     SANDBOX_OPERATION_HISTORY,
     SANDBOX_OPERATION_FILE_READ,                 /* a file, or a listing */
     SANDBOX_OPERATION_FILE_WRITE,
-    SANDBOX_OPERATION_FILE_REMOVE
+    SANDBOX_OPERATION_FILE_REMOVE,
+    SANDBOX_OPERATION_FILE_SEARCH
 };
 
 
@@ -162,6 +167,15 @@ enum {
     SANDBOX_TAG_STAGE_BODY,              /* index in the body, repeated */
     SANDBOX_TAG_STDIN_BYTES,             /* of the body, before staged files */
 
+    /* of COMMAND and CANCEL */
+    SANDBOX_TAG_LABEL,                   /* bytes, 1-64: the caller's own */
+
+    /* FILE_SEARCH, with PATH, ROOT, LIMIT */
+    SANDBOX_TAG_PATTERN,                 /* bytes: a regular expression */
+    SANDBOX_TAG_GLOB,                    /* bytes: of the names to look in */
+    SANDBOX_TAG_LITERAL,                 /* 0, 1: PATTERN is plain text */
+    SANDBOX_TAG_IGNORE_CASE,             /* 0, 1 */
+
     /* result of a command */
     SANDBOX_TAG_SANDBOX_ID = 64,         /* bytes */
     SANDBOX_TAG_INSTANCE,
@@ -229,6 +243,9 @@ enum {
     SANDBOX_TAG_NEXT_NAME,               /* bytes: CURSOR of the next page */
     SANDBOX_TAG_NEEDED,                  /* bytes: u32 indices of STAGE */
     SANDBOX_TAG_NOTICE,                  /* bytes, repeated; docs/wire.md */
+    SANDBOX_TAG_LINE,                    /* number of a match, from 1 */
+    SANDBOX_TAG_TEXT,                    /* bytes: the line, cut to 512 */
+    SANDBOX_TAG_MORE,                    /* 0, 1: matches were left out */
 
     /* control channel only */
     SANDBOX_TAG_SESSION = 160,           /* 32 bytes */

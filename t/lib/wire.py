@@ -16,14 +16,15 @@ PREAMBLE_SIZE = 128
 CHUNKED = 2 ** 64 - 1
 
 # operations
-PING, STATUS, DELETE, RESET = 1, 2, 3, 4
+PING, STATUS, DELETE, RESET, SESSIONS = 1, 2, 3, 4, 5
 COMMAND, ATTACH, CANCEL, STDIN, HISTORY = 16, 17, 18, 19, 20
-FILE_READ, FILE_WRITE, FILE_REMOVE = 21, 22, 23
+FILE_READ, FILE_WRITE, FILE_REMOVE, FILE_SEARCH = 21, 22, 23, 24
 OPERATIONS = {PING: "PING", STATUS: "STATUS", DELETE: "DELETE",
               RESET: "RESET", COMMAND: "COMMAND", ATTACH: "ATTACH",
               CANCEL: "CANCEL", STDIN: "STDIN", HISTORY: "HISTORY",
               FILE_READ: "FILE_READ", FILE_WRITE: "FILE_WRITE",
-              FILE_REMOVE: "FILE_REMOVE"}
+              FILE_REMOVE: "FILE_REMOVE", FILE_SEARCH: "FILE_SEARCH",
+              SESSIONS: "SESSIONS"}
 
 # flags of the preamble
 FRESH, NO_CREATE = 1, 2
@@ -50,6 +51,8 @@ FIELDS = {
     "IF_RANGE": (27, "B"), "IF_MATCH": (28, "B"),
     "IF_NONE_MATCH": (29, "B"), "RECURSIVE": (30, "N"), "STAGE": (31, "B"),
     "STAGE_BODY": (32, "N"), "STDIN_BYTES": (33, "N"),
+    "LABEL": (34, "B"), "PATTERN": (35, "B"), "GLOB": (36, "B"),
+    "LITERAL": (37, "N"), "IGNORE_CASE": (38, "N"),
 
     "SANDBOX_ID": (64, "B"), "INSTANCE": (65, "N"), "EXIT_CODE": (66, "N"),
     "SIGNAL": (67, "B"), "OUTCOME": (68, "N"), "STDOUT_BYTES": (69, "N"),
@@ -79,6 +82,7 @@ FIELDS = {
     "FILE_SIZE": (146, "N"), "FILE_MODE": (147, "N"),
     "MODIFIED_NS": (148, "N"), "ETAG": (149, "B"), "TARGET": (150, "B"),
     "NEXT_NAME": (151, "B"), "NEEDED": (152, "B"), "NOTICE": (153, "B"),
+    "LINE": (154, "N"), "TEXT": (155, "B"), "MORE": (156, "N"),
 
     "SESSION": (160, "B"), "VERSION_MIN": (161, "N"),
     "VERSION_MAX": (162, "N"), "SLOTS": (163, "N"), "WANTED": (164, "N"),
@@ -156,7 +160,7 @@ def read_fields(data):
 
 
 def unique(pairs, repeated=("ENV", "NOTICE", "STAGE", "STAGE_BODY",
-                            "IF_MATCH", "IF_NONE_MATCH")):
+                            "IF_MATCH", "IF_NONE_MATCH", "GLOB")):
     """A dictionary; a name that comes twice is refused, but for these."""
     out = {}
     for name, value in pairs:
