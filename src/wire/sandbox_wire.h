@@ -28,7 +28,8 @@
 /* bytes */
 
 #define SANDBOX_WIRE_MAX_HEAD        (768 * 1024)
-#define SANDBOX_WIRE_MAX_BODY        ((uint64_t) 64 * 1024 * 1024)
+#define SANDBOX_WIRE_MAX_BODY        ((uint64_t) 64 * 1024 * 1024) /* stdin */
+#define SANDBOX_WIRE_MAX_FILE        ((uint64_t) 4 << 30) /* never in memory */
 #define SANDBOX_WIRE_MAX_CHUNK       (256 * 1024)
 #define SANDBOX_WIRE_MAX_FIELDS      1024        /* in one head or payload */
 #define SANDBOX_WIRE_MAX_OUTPUT      (64 * 1024) /* bytes of one STDOUT */
@@ -46,6 +47,9 @@
 #define SANDBOX_WIRE_MAX_ETAG        64
 #define SANDBOX_WIRE_MAX_ETAGS       16          /* of one condition */
 #define SANDBOX_WIRE_MAX_STAGED      256         /* in one command's head */
+#define SANDBOX_WIRE_MAX_BROUGHT     (SANDBOX_WIRE_MAX_BODY                  \
+                                      + SANDBOX_WIRE_MAX_STAGED              \
+                                        * SANDBOX_WIRE_MAX_FILE)
 #define SANDBOX_WIRE_MAX_LABEL       64
 #define SANDBOX_WIRE_MAX_PATTERN     4096
 #define SANDBOX_WIRE_MAX_TEXT        512         /* of a line that matches */
@@ -87,6 +91,7 @@ enum {
     SANDBOX_OPERATION_DELETE,
     SANDBOX_OPERATION_RESET,
     SANDBOX_OPERATION_SESSIONS,                  /* STATUS of many */
+    SANDBOX_OPERATION_DRAIN,                     /* of root: stop all */
 
     SANDBOX_OPERATION_COMMAND = 16,
     SANDBOX_OPERATION_ATTACH,                    /* to a command, or its end */
@@ -218,6 +223,7 @@ enum {
     SANDBOX_TAG_DISK_BYTES,
     SANDBOX_TAG_MEMORY_BYTES,
     SANDBOX_TAG_CPU_TOTAL_US,
+    SANDBOX_TAG_EXPIRES_MS,              /* Unix time; not there: never */
 
     /* PING: what a zone asks for, and what the runner is */
     SANDBOX_TAG_MAX_SANDBOXES = 128,
@@ -231,6 +237,11 @@ enum {
     SANDBOX_TAG_RUNTIME,                 /* bytes: "crun 1.8.1" */
     SANDBOX_TAG_VERSION,                 /* bytes: release of the runner */
     SANDBOX_TAG_HARD_CAPS,               /* SANDBOX_CAP_* enforced by kernel */
+    SANDBOX_TAG_EXPIRE_MS,               /* unused for so long; 0: never */
+    SANDBOX_TAG_LIVE,                    /* of SANDBOXES: containers run */
+    SANDBOX_TAG_CREATING,                /* likewise: being made, or woken */
+    SANDBOX_TAG_FAILED,                  /* likewise: could not be started */
+    SANDBOX_TAG_DRAINING,                /* 0, 1: all stop, none starts */
 
     /* files: HEAD, RESULT, records of a listing */
     SANDBOX_TAG_FILE_NAME = 144,         /* bytes */
@@ -252,7 +263,8 @@ enum {
     SANDBOX_TAG_VERSION_MIN,
     SANDBOX_TAG_VERSION_MAX,
     SANDBOX_TAG_SLOTS,                   /* run slots the agent holds */
-    SANDBOX_TAG_WANTED                   /* 0, 1: a WANT is open */
+    SANDBOX_TAG_WANTED,                  /* 0, 1: a WANT is open */
+    SANDBOX_TAG_OPEN                     /* clients that are served longer */
 };
 
 
@@ -383,6 +395,12 @@ typedef struct {
  * An unknown operation is left to the caller, who knows which are its own.
  */
 int sandbox_preamble_read(const uint8_t *p, sandbox_preamble_t *preamble);
+
+/*
+ * Largest body of a known length: of a FILE_WRITE a file, of a COMMAND stdin
+ * and files that are staged, of all others what is kept in memory.
+ */
+uint64_t sandbox_body_max(uint8_t operation);
 
 /* Writes 128 bytes. */
 void sandbox_preamble_write(uint8_t *p, const sandbox_preamble_t *preamble);

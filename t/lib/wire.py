@@ -16,7 +16,7 @@ PREAMBLE_SIZE = 128
 CHUNKED = 2 ** 64 - 1
 
 # operations
-PING, STATUS, DELETE, RESET, SESSIONS = 1, 2, 3, 4, 5
+PING, STATUS, DELETE, RESET, SESSIONS, DRAIN = 1, 2, 3, 4, 5, 6
 COMMAND, ATTACH, CANCEL, STDIN, HISTORY = 16, 17, 18, 19, 20
 FILE_READ, FILE_WRITE, FILE_REMOVE, FILE_SEARCH = 21, 22, 23, 24
 OPERATIONS = {PING: "PING", STATUS: "STATUS", DELETE: "DELETE",
@@ -24,7 +24,7 @@ OPERATIONS = {PING: "PING", STATUS: "STATUS", DELETE: "DELETE",
               CANCEL: "CANCEL", STDIN: "STDIN", HISTORY: "HISTORY",
               FILE_READ: "FILE_READ", FILE_WRITE: "FILE_WRITE",
               FILE_REMOVE: "FILE_REMOVE", FILE_SEARCH: "FILE_SEARCH",
-              SESSIONS: "SESSIONS"}
+              SESSIONS: "SESSIONS", DRAIN: "DRAIN"}
 
 # flags of the preamble
 FRESH, NO_CREATE = 1, 2
@@ -70,13 +70,14 @@ FIELDS = {
     "STATE": (112, "N"), "CREATED_MS": (113, "N"), "USED_MS": (114, "N"),
     "COMMANDS": (115, "N"), "RUNNING": (116, "N"), "QUEUED": (117, "N"),
     "DISK_BYTES": (118, "N"), "MEMORY_BYTES": (119, "N"),
-    "CPU_TOTAL_US": (120, "N"),
+    "CPU_TOTAL_US": (120, "N"), "EXPIRES_MS": (121, "N"),
 
     "MAX_SANDBOXES": (128, "N"), "MAX_PER_TENANT": (129, "N"),
     "MAX_RUNNING": (130, "N"), "MAX_QUEUED": (131, "N"),
     "IDLE_MS": (132, "N"), "READY": (133, "N"), "SANDBOXES": (134, "N"),
     "POOL": (135, "N"), "RUNTIME": (136, "B"), "VERSION": (137, "B"),
-    "HARD_CAPS": (138, "N"),
+    "HARD_CAPS": (138, "N"), "EXPIRE_MS": (139, "N"), "LIVE": (140, "N"),
+    "CREATING": (141, "N"), "FAILED": (142, "N"), "DRAINING": (143, "N"),
 
     "FILE_NAME": (144, "B"), "FILE_TYPE": (145, "N"),
     "FILE_SIZE": (146, "N"), "FILE_MODE": (147, "N"),
@@ -86,6 +87,7 @@ FIELDS = {
 
     "SESSION": (160, "B"), "VERSION_MIN": (161, "N"),
     "VERSION_MAX": (162, "N"), "SLOTS": (163, "N"), "WANTED": (164, "N"),
+    "OPEN": (165, "N"),
 }
 TAGS = {tag: (name, kind) for name, (tag, kind) in FIELDS.items()}
 
@@ -203,7 +205,9 @@ class Preamble:
             ">IIIHH", data, 112)
         if data[9] or zero or flags & ~3:
             raise Bad("a reserved bit of the preamble is set")
-        if head > 768 * 1024 or (body > 64 * 1024 * 1024 and body != CHUNKED):
+        most = {COMMAND: (64 << 20) + (256 << 32), FILE_WRITE: 4 << 30}
+        if head > 768 * 1024 or (body != CHUNKED
+                                 and body > most.get(data[8], 64 << 20)):
             raise Bad("head or body of the preamble is too long")
         return cls(data[8], flags, head, body, instance, data[32:64],
                    data[64:96], data[96:112], memory, disk, processes, egress,
