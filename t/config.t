@@ -484,7 +484,7 @@ for my $name (qw(cpu_time memory wall_time output output_total command_size
 for my $bound (["memory", "32m", "31m"], ["disk", "32m", "31m"],
                ["processes", "8", "7"], ["processes", "65536", "65537"],
                ["open_files", "16", "15"], ["pending", "1000", "1001"],
-               ["file_size", "64m", "65m"], ["wall_time", "1d", "2d"])
+               ["file_size", "4096m", "4097m"], ["wall_time", "1d", "2d"])
 {
     my ($name, $good, $bad) = @$bound;
 

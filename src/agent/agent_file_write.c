@@ -28,6 +28,7 @@ typedef struct {
     agent_spool_t  spool;
     int            directory;            /* that is there; O_PATH */
     agent_body_t   body;
+    uint64_t       size;                 /* of it, as yet */
     char           path[SANDBOX_WIRE_MAX_PATH];      /* from there */
 } agent_file_write_t;
 
@@ -68,6 +69,7 @@ agent_file_write_start(agent_connection_t *c)
     w->spool.fd = -1;
     w->spool.name[0] = '\0';
     w->directory = -1;
+    w->size = 0;
     agent_body_init(&w->body, c->preamble.body);
 
     file->data = w;
@@ -342,7 +344,8 @@ agent_file_write_body(agent_connection_t *c)
         n = agent_file_write_feed(w, p, n);
 
         if (n == -1) {
-            agent_file_failed(c, "bad_request", "The body is malformed.");
+            agent_file_failed(c, "bad_request", "The body is malformed, or "
+                              "over 4 GiB.");
             return;
         }
 
@@ -370,6 +373,12 @@ agent_file_write_feed(agent_file_write_t *w, const uint8_t *p, size_t size)
     const uint8_t  *data;
 
     while ((rc = agent_body_next(&w->body, &p, &size, &data, &n)) == 1) {
+
+        if (n > SANDBOX_WIRE_MAX_FILE - w->size) {
+            return -1;
+        }
+
+        w->size += n;
         error = agent_file_write_bytes(w, data, n);
 
         if (error) {

@@ -25,12 +25,14 @@ static int agent_receive_parse(agent_connection_t *c);
 static int agent_receive_passes(const agent_connection_t *c);
 static int agent_receive_chunks(agent_connection_t *c);
 static void agent_receive_extra(agent_connection_t *c, size_t at);
+static int agent_receive_large(const agent_connection_t *c);
 static uint64_t agent_receive_whole(const agent_connection_t *c);
 static int agent_receive_room(agent_connection_t *c);
 
 
 static const char  agent_receive_memory[] =
-    "Standard input of a command is at most a quarter of the sandbox's memory.";
+    "Standard input of a command is at most 64 MiB, and a quarter of the "
+    "sandbox's memory.";
 
 
 void
@@ -215,7 +217,7 @@ agent_receive_parse(agent_connection_t *c)
         /* the body of a command may be files that don't stay in memory */
 
         if ((c->judged || c->preamble.operation != SANDBOX_OPERATION_COMMAND)
-            && agent_receive_whole(c) > agent.request_limit)
+            && agent_receive_large(c))
         {
             code = "command_too_large";
             detail = agent_receive_memory;
@@ -366,6 +368,18 @@ agent_receive_extra(agent_connection_t *c, size_t at)
 
     memcpy(c->frame, c->in + at, n);
     c->frame_have = n;
+}
+
+
+/* More than may be kept of one request in memory. */
+
+static int
+agent_receive_large(const agent_connection_t *c)
+{
+    return agent_receive_whole(c) > agent.request_limit
+           || (!agent_receive_passes(c)
+               && c->preamble.body != SANDBOX_WIRE_BODY_CHUNKED
+               && c->preamble.body > AGENT_MAX_BODY);
 }
 
 

@@ -776,6 +776,9 @@ ngx_int_t ngx_http_sandbox_body_handler(ngx_http_request_t *r,
 /* Most bytes of a command's JSON. */
 size_t ngx_http_sandbox_max_body(const ngx_http_sandbox_loc_conf_t *slcf);
 
+/* The most bytes of stdin in one request: it is kept in memory. */
+off_t ngx_http_sandbox_max_stdin(const ngx_http_sandbox_loc_conf_t *slcf);
+
 
 /* ngx_http_sandbox_request.c */
 

@@ -111,8 +111,15 @@ ngx_http_sandbox_body_handler(ngx_http_request_t *r,
 size_t
 ngx_http_sandbox_max_body(const ngx_http_sandbox_loc_conf_t *slcf)
 {
-    return 6 * slcf->caps.command_size + 2 * slcf->caps.file_size
+    return 6 * slcf->caps.command_size + 2 * ngx_http_sandbox_max_stdin(slcf)
            + 1024 * 1024;
+}
+
+
+off_t
+ngx_http_sandbox_max_stdin(const ngx_http_sandbox_loc_conf_t *slcf)
+{
+    return ngx_min(slcf->caps.file_size, (off_t) SANDBOX_WIRE_MAX_BODY);
 }
 
 

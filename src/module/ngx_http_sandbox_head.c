@@ -43,14 +43,14 @@ ngx_http_sandbox_head_stdin(ngx_http_sandbox_request_t *req)
 
     slcf = ngx_http_get_module_loc_conf(req->r, ngx_http_sandbox_module);
 
-    if ((off_t) req->stdin_data.len > slcf->caps.file_size) {
+    if ((off_t) req->stdin_data.len > ngx_http_sandbox_max_stdin(slcf)) {
 
         if (ngx_http_sandbox_refuse_format(req->r, req->ctx,
                                            NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                            "body_too_large",
                                            "stdin may have at most %O bytes, "
                                            "this one has %uz.",
-                                           slcf->caps.file_size,
+                                           ngx_http_sandbox_max_stdin(slcf),
                                            req->stdin_data.len)
             == NGX_ERROR)
         {

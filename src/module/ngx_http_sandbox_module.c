@@ -52,8 +52,8 @@ static ngx_http_sandbox_bounds_t  ngx_http_sandbox_output_total_bounds = {
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_file_size_bounds = {
-    1024, SANDBOX_WIRE_MAX_BODY,
-    "a size from 1k to 64m, such as \"16m\""
+    1024, SANDBOX_WIRE_MAX_FILE,
+    "a size from 1k to 4g, such as \"16m\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_command_size_bounds = {

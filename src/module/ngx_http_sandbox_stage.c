@@ -56,8 +56,6 @@ static ssize_t ngx_http_sandbox_stage_recv(ngx_connection_t *c, u_char *buf,
     size_t size);
 static ngx_chain_t *ngx_http_sandbox_stage_piece(ngx_http_request_t *r,
     ngx_chain_t *last, u_char *p, size_t n);
-static ngx_chain_t *ngx_http_sandbox_stage_length_of(ngx_http_request_t *r,
-    ngx_chain_t *last, uint64_t length);
 static u_char *ngx_http_sandbox_stage_notice(u_char *p, ngx_uint_t first,
     ngx_str_t *name, ngx_str_t *code, ngx_str_t *detail);
 
@@ -474,22 +472,11 @@ ngx_http_sandbox_stage_recv(ngx_connection_t *c, u_char *buf, size_t size)
 }
 
 
-/* more than a known length may be goes in chunks */
-
 uint64_t
 ngx_http_sandbox_stage_length(ngx_http_sandbox_ctx_t *ctx)
 {
-    uint64_t  length;
-
-    length = ctx->wire.body.len;
-
-    if (!ngx_http_sandbox_stage_bodies(ctx)) {
-        return length;
-    }
-
-    length += ctx->stage->size;
-
-    return length > SANDBOX_WIRE_MAX_BODY ? SANDBOX_WIRE_BODY_CHUNKED : length;
+    return ctx->wire.body.len
+           + (ngx_http_sandbox_stage_bodies(ctx) ? ctx->stage->size : 0);
 }
 
 
@@ -497,73 +484,42 @@ ngx_int_t
 ngx_http_sandbox_stage_send(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_chain_t *last)
 {
-    off_t                           at, size;
-    size_t                          n, most;
-    u_char                         *p;
+    uint64_t                        size;
     ngx_buf_t                      *b;
-    ngx_uint_t                      i, chunked;
+    ngx_uint_t                      i;
     ngx_http_sandbox_stage_t       *stage;
     ngx_http_sandbox_stage_file_t  *file;
 
     stage = ctx->stage;
 
-    chunked = (ngx_http_sandbox_stage_length(ctx)
-               == SANDBOX_WIRE_BODY_CHUNKED);
-    most = chunked ? SANDBOX_WIRE_MAX_CHUNK : SANDBOX_WIRE_MAX_BODY;
-
-    p = ctx->wire.body.data;
-    n = ctx->wire.body.len;
-
-    while (n) {
-        size = ngx_min(n, most);
-
-        if (chunked) {
-            last = ngx_http_sandbox_stage_length_of(r, last, size);
-        }
-
-        last = last ? ngx_http_sandbox_stage_piece(r, last, p, size) : NULL;
+    if (ctx->wire.body.len) {
+        last = ngx_http_sandbox_stage_piece(r, last, ctx->wire.body.data,
+                                            ctx->wire.body.len);
         if (last == NULL) {
             return NGX_ERROR;
         }
-
-        p += size;
-        n -= size;
     }
 
     for (i = 0; ngx_http_sandbox_stage_bodies(ctx) && i < stage->n; i++) {
 
         file = &stage->files[i];
-        at = SANDBOX_STORE_BLOCK;
-        size = at + (off_t) stage->op->list.entries[file->index].size;
+        size = stage->op->list.entries[file->index].size;
 
-        while (at < size) {
-            n = ngx_min((off_t) most, size - at);
-
-            if (chunked) {
-                last = ngx_http_sandbox_stage_length_of(r, last, n);
-            }
-
-            last = last ? ngx_http_sandbox_stage_piece(r, last, NULL, 0)
-                        : NULL;
-            if (last == NULL) {
-                return NGX_ERROR;
-            }
-
-            b = last->buf;
-            b->memory = 0;
-            b->in_file = 1;
-            b->file = &file->file;
-            b->file_pos = at;
-            b->file_last = at + n;
-
-            at += n;
+        if (size == 0) {
+            continue;
         }
-    }
 
-    if (chunked
-        && ngx_http_sandbox_stage_length_of(r, last, 0) == NULL)
-    {
-        return NGX_ERROR;
+        last = ngx_http_sandbox_stage_piece(r, last, NULL, 0);
+        if (last == NULL) {
+            return NGX_ERROR;
+        }
+
+        b = last->buf;
+        b->memory = 0;
+        b->in_file = 1;
+        b->file = &file->file;
+        b->file_pos = SANDBOX_STORE_BLOCK;
+        b->file_last = SANDBOX_STORE_BLOCK + (off_t) size;
     }
 
     return NGX_OK;
@@ -595,23 +551,6 @@ ngx_http_sandbox_stage_piece(ngx_http_request_t *r, ngx_chain_t *last,
     last->next = cl;
 
     return cl;
-}
-
-
-static ngx_chain_t *
-ngx_http_sandbox_stage_length_of(ngx_http_request_t *r, ngx_chain_t *last,
-    uint64_t length)
-{
-    u_char  *p;
-
-    p = ngx_pnalloc(r->pool, SANDBOX_WIRE_CHUNK_SIZE);
-    if (p == NULL) {
-        return NULL;
-    }
-
-    sandbox_put32(p, (uint32_t) length);
-
-    return ngx_http_sandbox_stage_piece(r, last, p, SANDBOX_WIRE_CHUNK_SIZE);
 }
 
 

@@ -8,6 +8,8 @@
 
 
 static void ngx_http_sandbox_stdin_start(ngx_http_request_t *r);
+static off_t ngx_http_sandbox_stdin_most(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_stdin_refuse(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_uint_t ngx_http_sandbox_stdin_chunked(ngx_http_request_t *r);
@@ -56,12 +58,9 @@ ngx_int_t
 ngx_http_sandbox_stdin_read(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_int_t                     rc;
-    ngx_http_sandbox_loc_conf_t  *slcf;
+    ngx_int_t  rc;
 
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
-    if (r->headers_in.content_length_n > slcf->caps.file_size) {
+    if (r->headers_in.content_length_n > ngx_http_sandbox_stdin_most(r, ctx)) {
         if (ngx_http_sandbox_stdin_refuse(r, ctx) == NGX_ERROR) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
@@ -98,29 +97,40 @@ ngx_http_sandbox_stdin_start(ngx_http_request_t *r)
 }
 
 
-static ngx_int_t
-ngx_http_sandbox_stdin_refuse(ngx_http_request_t *r,
+static off_t
+ngx_http_sandbox_stdin_most(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
     ngx_http_sandbox_loc_conf_t  *slcf;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
+    return ctx->wire.operation == SANDBOX_OPERATION_FILE_WRITE
+           ? slcf->caps.file_size : ngx_http_sandbox_max_stdin(slcf);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_stdin_refuse(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    off_t  most;
+
+    most = ngx_http_sandbox_stdin_most(r, ctx);
+
     if (ctx->wire.operation == SANDBOX_OPERATION_FILE_WRITE) {
         return ngx_http_sandbox_refuse_format(r, ctx,
                                               NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                               "file_too_large",
                                               "A file may have at most %O "
-                                              "bytes.",
-                                              slcf->caps.file_size);
+                                              "bytes.", most);
     }
 
     return ngx_http_sandbox_refuse_format(r, ctx,
                                           NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                           "body_too_large",
                                           "stdin may have at most %O bytes "
-                                          "a request.",
-                                          slcf->caps.file_size);
+                                          "a request.", most);
 }
 
 
@@ -215,15 +225,13 @@ ngx_http_sandbox_stdin_filter(void *data, ngx_chain_t *in)
 {
     ngx_http_request_t  *r = data;
 
-    off_t                         size;
-    ngx_buf_t                    *b;
-    ngx_uint_t                    last;
-    ngx_chain_t                  *out, *cl, **ll;
-    ngx_http_sandbox_ctx_t       *ctx;
-    ngx_http_sandbox_loc_conf_t  *slcf;
+    off_t                    size;
+    ngx_buf_t               *b;
+    ngx_uint_t               last;
+    ngx_chain_t             *out, *cl, **ll;
+    ngx_http_sandbox_ctx_t  *ctx;
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
     out = NULL;
     ll = &out;
@@ -246,7 +254,7 @@ ngx_http_sandbox_stdin_filter(void *data, ngx_chain_t *in)
 
             ctx->input += size;
 
-            if (ctx->input > slcf->caps.file_size) {
+            if (ctx->input > ngx_http_sandbox_stdin_most(r, ctx)) {
                 ctx->input_refused = 1;
                 (void) ngx_http_sandbox_stdin_refuse(r, ctx);
                 return NGX_ERROR;

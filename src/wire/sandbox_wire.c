@@ -56,6 +56,7 @@ static const struct {
     unsigned     status;
 } sandbox_codes[] = {
     { "bad_request",        400 },       /* preamble, head or body malformed */
+    { "bad_pattern",        400 },       /* of a search */
     { "seq_unknown",        400 },       /* AFTER an event not there yet */
     { "slow_request",       408 },       /* no progress within the deadline */
     { "no_sandbox",         404 },
@@ -82,6 +83,7 @@ static const struct {
     { "too_many_sandboxes", 429 },       /* per tenant */
     { "spawn_failed",       503 },       /* no process, no descriptor */
     { "not_on_this_backend", 501 },
+    { "not_available",      501 },       /* the base has no such program */
     { "unauthorized_peer",  503 },       /* wrong runner key or peer uid */
     { "version_mismatch",   503 },
     { "at_capacity",        503 },
@@ -119,13 +121,30 @@ sandbox_preamble_read(const uint8_t *p, sandbox_preamble_t *preamble)
         || p[9] != 0 || p[126] != 0 || p[127] != 0
         || (preamble->flags & ~(SANDBOX_FLAG_FRESH|SANDBOX_FLAG_NO_CREATE))
         || preamble->head > SANDBOX_WIRE_MAX_HEAD
-        || (preamble->body > SANDBOX_WIRE_MAX_BODY
+        || (preamble->body > sandbox_body_max(preamble->operation)
             && preamble->body != SANDBOX_WIRE_BODY_CHUNKED))
     {
         return SANDBOX_BAD;
     }
 
     return SANDBOX_OK;
+}
+
+
+uint64_t
+sandbox_body_max(uint8_t operation)
+{
+    switch (operation) {
+
+    case SANDBOX_OPERATION_FILE_WRITE:
+        return SANDBOX_WIRE_MAX_FILE;
+
+    case SANDBOX_OPERATION_COMMAND:
+        return SANDBOX_WIRE_MAX_BROUGHT;
+
+    default:
+        return SANDBOX_WIRE_MAX_BODY;
+    }
 }
 
 

@@ -81,7 +81,7 @@ fuzz_preamble(const uint8_t *p, size_t size)
     check(preamble.version >= SANDBOX_WIRE_VERSION_MIN);
     check(preamble.version <= SANDBOX_WIRE_VERSION);
     check(preamble.head <= SANDBOX_WIRE_MAX_HEAD);
-    check(preamble.body <= SANDBOX_WIRE_MAX_BODY
+    check(preamble.body <= sandbox_body_max(preamble.operation)
           || preamble.body == SANDBOX_WIRE_BODY_CHUNKED);
 
     sandbox_preamble_write(again, &preamble);

@@ -13,6 +13,8 @@ static void picture(void);
 static void round_trip(void);
 static void refused(void);
 static void borders(void);
+static void borders_body(uint8_t *p, uint8_t operation, uint64_t most,
+    const char *name);
 static int read_changed(size_t offset, uint8_t value);
 
 
@@ -203,13 +205,11 @@ borders(void)
               "borders: a head of 4 GiB");
 
     memcpy(p, good, sizeof(p));
-    sandbox_put64(p + 16, SANDBOX_WIRE_MAX_BODY);
-    is_number(sandbox_preamble_read(p, &preamble), SANDBOX_OK,
-              "borders: the longest body");
-
-    sandbox_put64(p + 16, SANDBOX_WIRE_MAX_BODY + 1);
-    is_number(sandbox_preamble_read(p, &preamble), SANDBOX_BAD,
-              "borders: a body of one byte more");
+    borders_body(p, SANDBOX_OPERATION_STDIN, (uint64_t) 64 << 20, "stdin");
+    borders_body(p, SANDBOX_OPERATION_FILE_WRITE, (uint64_t) 4 << 30, "file");
+    borders_body(p, SANDBOX_OPERATION_COMMAND,
+                 ((uint64_t) 64 << 20) + ((uint64_t) 1 << 40),
+                 "stdin and 256 files");
 
     sandbox_put64(p + 16, UINT64_MAX - 1);
     is_number(sandbox_preamble_read(p, &preamble), SANDBOX_BAD,
@@ -218,6 +218,25 @@ borders(void)
     sandbox_put64(p + 16, SANDBOX_WIRE_BODY_CHUNKED);
     is_number(sandbox_preamble_read(p, &preamble), SANDBOX_OK,
               "borders: chunked");
+}
+
+
+static void
+borders_body(uint8_t *p, uint8_t operation, uint64_t most, const char *name)
+{
+    char                text[64];
+    sandbox_preamble_t  preamble;
+
+    p[8] = operation;
+
+    sandbox_put64(p + 16, most);
+    snprintf(text, sizeof(text), "borders: the longest body, %s", name);
+    is_number(sandbox_preamble_read(p, &preamble), SANDBOX_OK, text);
+    is_number(preamble.body == most, 1, text);
+
+    sandbox_put64(p + 16, most + 1);
+    snprintf(text, sizeof(text), "borders: a byte more, %s", name);
+    is_number(sandbox_preamble_read(p, &preamble), SANDBOX_BAD, text);
 }
 
 
