@@ -32,6 +32,7 @@ static int sandbox_tar_number(const uint8_t *p, size_t size, uint64_t *value);
 static size_t sandbox_tar_length(const uint8_t *p, size_t size);
 static int sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size);
 static int sandbox_tar_named(sandbox_tar_t *tar);
+static size_t sandbox_tar_block_name(const uint8_t *block, char *out);
 static int sandbox_tar_extra(sandbox_tar_t *tar);
 static int sandbox_tar_pax(sandbox_tar_t *tar);
 static int sandbox_tar_record(sandbox_tar_t *tar, const char *key,
@@ -129,7 +130,33 @@ sandbox_tar_next(sandbox_tar_t *tar, const uint8_t **p, size_t *size,
 }
 
 
-int
+size_t
+sandbox_tar_name(const sandbox_tar_t *tar, char *out, size_t size)
+{
+    char         path[SANDBOX_TAR_BLOCK];
+    size_t       length;
+    const char  *from;
+
+    if (tar->has_path) {
+        from = tar->next_path;
+        length = strlen(from);
+
+    } else if (tar->named) {
+        from = path;
+        length = sandbox_tar_block_name(tar->block, path);
+
+    } else {
+        return 0;
+    }
+
+    length = length < size ? length : size;
+    memcpy(out, from, length);
+
+    return length;
+}
+
+
+const char *
 sandbox_tar_path(char *out, const char *path, size_t length)
 {
     size_t    n, have;
@@ -139,31 +166,39 @@ sandbox_tar_path(char *out, const char *path, size_t length)
     parts = 0;
 
     if (length && path[0] == '/') {
-        return -1;
+        return "A path of the tar is absolute.";
     }
 
     while (length) {
         for (n = 0; n < length && path[n] != '/'; n++) {
             if (path[n] == '\0') {
-                return -1;
+                return "A path of the tar has a NUL.";
             }
         }
 
         if (n == 2 && path[0] == '.' && path[1] == '.') {
-            return -1;
+            return "A path of the tar has \"..\".";
         }
 
-        if (n == 0 || n > 255) {
-            return -1;
+        if (n == 0) {
+            return "A path of the tar has an empty part.";
+        }
+
+        if (n > 255) {
+            return "A path of the tar is too long: a name in it may have 255 "
+                   "bytes.";
         }
 
         /* "./" is how most begin */
 
         if (!(n == 1 && path[0] == '.')) {
-            if (have + n + 2 > SANDBOX_TAR_MAX_NAME
-                || ++parts > SANDBOX_TAR_MAX_DEPTH)
-            {
-                return -1;
+            if (have + n + 2 > SANDBOX_TAR_MAX_NAME) {
+                return "A path of the tar is too long: it may have 1022 "
+                       "bytes.";
+            }
+
+            if (++parts > SANDBOX_TAR_MAX_DEPTH) {
+                return "A path of the tar is too deep: it may have 32 parts.";
             }
 
             if (have) {
@@ -181,14 +216,19 @@ sandbox_tar_path(char *out, const char *path, size_t length)
 
     out[have] = '\0';
 
-    return 0;
+    return NULL;
 }
 
+
+/*
+ * A ".." behind a name could go up from where a link of that name leads; so
+ * they come first, where the folders are known to be no links.
+ */
 
 int
 sandbox_tar_inside(const char *path, const char *target)
 {
-    int          depth;
+    int          depth, named;
     size_t       n;
     const char  *p;
 
@@ -197,23 +237,22 @@ sandbox_tar_inside(const char *path, const char *target)
     }
 
     depth = 0;
+    named = 0;
 
     for (p = path; *p; p++) {
         depth += *p == '/';
     }
 
-    /* never above the top, at no step of the way */
-
     for (p = target; *p; p += n + (p[n] == '/')) {
         n = strcspn(p, "/");
 
         if (n == 2 && p[0] == '.' && p[1] == '.') {
-            if (--depth < 0) {
+            if (named || --depth < 0) {
                 return 0;
             }
 
         } else if (n && !(n == 1 && p[0] == '.')) {
-            depth++;
+            named = 1;
         }
     }
 
@@ -238,6 +277,8 @@ sandbox_tar_header(sandbox_tar_t *tar)
 
     static const uint8_t  zero[SANDBOX_TAR_BLOCK];
 
+    tar->named = 0;
+
     if (memcmp(tar->block, zero, SANDBOX_TAR_BLOCK) == 0) {
         tar->zeros++;
         return tar->zeros == 2 ? SANDBOX_TAR_DONE : SANDBOX_TAR_AGAIN;
@@ -250,6 +291,8 @@ sandbox_tar_header(sandbox_tar_t *tar)
     if (!sandbox_tar_checksum(tar->block)) {
         return sandbox_tar_bad(tar, "It is no plain tar, or damaged.");
     }
+
+    tar->named = 1;
 
     if (sandbox_tar_number(tar->block + SANDBOX_TAR_SIZE, 12, &size) == -1) {
         return sandbox_tar_bad(tar, "A size in the tar can't be.");
@@ -371,7 +414,8 @@ sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size)
         e->type = SANDBOX_TAR_LINK;
 
         if (!sandbox_tar_inside(e->path, e->target)) {
-            return sandbox_tar_bad(tar, "A link leads out of the tar.");
+            return sandbox_tar_bad(tar, "A link leads out of the tar, or has "
+                                   "a \"..\" behind a name.");
         }
 
         break;
@@ -420,7 +464,7 @@ sandbox_tar_named(sandbox_tar_t *tar)
 {
     char                  path[SANDBOX_TAR_BLOCK];
     size_t                length, n;
-    const char           *from;
+    const char           *from, *wrong;
     const uint8_t        *b;
     sandbox_tar_entry_t  *e;
 
@@ -432,26 +476,14 @@ sandbox_tar_named(sandbox_tar_t *tar)
         length = strlen(from);
 
     } else {
-        length = 0;
-
-        if (memcmp(b + SANDBOX_TAR_MAGIC, "ustar", 6) == 0
-            && b[SANDBOX_TAR_PREFIX])
-        {
-            length = sandbox_tar_length(b + SANDBOX_TAR_PREFIX, 155);
-            memcpy(path, b + SANDBOX_TAR_PREFIX, length);
-            path[length++] = '/';
-        }
-
-        n = sandbox_tar_length(b, 100);
-        memcpy(path + length, b, n);
-        length += n;
+        length = sandbox_tar_block_name(b, path);
         from = path;
     }
 
-    if (sandbox_tar_path(e->path, from, length) == -1) {
-        sandbox_tar_bad(tar, "A path of the tar is absolute, has \"..\", or "
-                        "is too long or too deep.");
-        return -1;
+    wrong = sandbox_tar_path(e->path, from, length);
+
+    if (wrong != NULL) {
+        return sandbox_tar_bad(tar, wrong);
     }
 
     if (tar->has_target) {
@@ -464,6 +496,30 @@ sandbox_tar_named(sandbox_tar_t *tar)
     }
 
     return 0;
+}
+
+
+/* As the block has it; out has room for one. */
+
+static size_t
+sandbox_tar_block_name(const uint8_t *block, char *out)
+{
+    size_t  length, n;
+
+    length = 0;
+
+    if (memcmp(block + SANDBOX_TAR_MAGIC, "ustar", 6) == 0
+        && block[SANDBOX_TAR_PREFIX])
+    {
+        length = sandbox_tar_length(block + SANDBOX_TAR_PREFIX, 155);
+        memcpy(out, block + SANDBOX_TAR_PREFIX, length);
+        out[length++] = '/';
+    }
+
+    n = sandbox_tar_length(block, 100);
+    memcpy(out + length, block, n);
+
+    return length + n;
 }
 
 

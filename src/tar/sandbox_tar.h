@@ -51,6 +51,7 @@ typedef struct {
     unsigned             has_path:1;     /* told for the next entry */
     unsigned             has_target:1;
     unsigned             has_size:1;
+    unsigned             named:1;        /* the block has a name */
     uint64_t             next_size;
     char                 extra_type;
     char                 next_path[SANDBOX_TAR_MAX_NAME];
@@ -78,13 +79,22 @@ int sandbox_tar_next(sandbox_tar_t *tar, const uint8_t **p, size_t *size,
     const uint8_t **data, size_t *length);
 
 /*
- * A path of a tar made clean: no "./" before it, no slash behind it.  -1: it
- * is absolute, has "..", an empty part, is too long or too deep.  "" is the
- * top itself.
+ * After BAD: what the entry at fault is called in the tar, as it stands there
+ * (any bytes), at most `size` of it.  0: it has no name.
  */
-int sandbox_tar_path(char *out, const char *path, size_t length);
+size_t sandbox_tar_name(const sandbox_tar_t *tar, char *out, size_t size);
 
-/* 1: a link of that target at that place leads nowhere but inside. */
+/*
+ * A path of a tar made clean: no "./" before it, no slash behind it.  "" is
+ * the top itself.  NULL, or a sentence: it is absolute, has "..", an empty
+ * part, is too long or too deep.
+ */
+const char *sandbox_tar_path(char *out, const char *path, size_t length);
+
+/*
+ * 1: a link of that target at that place leads nowhere but inside, through
+ * whatever other links, as long as they do so, too.
+ */
 int sandbox_tar_inside(const char *path, const char *target);
 
 
