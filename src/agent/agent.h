@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "agent_event.h"
@@ -76,6 +77,24 @@ typedef struct {
 } agent_tree_t;
 
 
+/* what is run as the user; report and pid are of who was started */
+
+typedef struct {
+    const char            *path;
+    char                 **argv;
+    char                 **environment;
+    int                    in;
+    int                    out;
+    int                    err;
+    int                    directory;
+    struct rlimit          cpu;          /* seconds */
+    rlim_t                 open_files;
+    rlim_t                 data;         /* bytes of its own, 0: no limit */
+    unsigned               report;       /* from 1; 0: none */
+    pid_t                  pid;
+} agent_program_t;
+
+
 typedef enum {
     AGENT_CONNECTION_TAKE = 0,           /* TAKEN is not out yet */
     AGENT_CONNECTION_READ,
@@ -100,6 +119,7 @@ struct agent_connection_s {
     uint32_t                  serial;    /* of CONN */
     uint64_t                  sequence;  /* order of acceptance */
     uint64_t                  accepted;  /* us */
+    uint64_t                  stuck;     /* us; its client reads nothing */
     unsigned                  granted:1; /* came with a run slot */
     unsigned                  fresh:1;   /* this instance was made for it */
     unsigned                  returned:1;
@@ -234,6 +254,16 @@ typedef struct {
 extern agent_t  agent;
 
 
+/* agent_open.c */
+
+/* Clients that are served for longer than a moment, as it was told. */
+unsigned agent_open(void);
+
+/* After a connection was counted, and after it no longer is. */
+void agent_open_begin(void);
+void agent_open_end(void);
+
+
 /* agent_sandbox.c */
 
 /*
@@ -350,6 +380,9 @@ agent_connection_t *agent_connection_by_serial(uint32_t serial);
 
 /* Connections whose request is not complete. */
 unsigned agent_connection_reading(void);
+
+/* Closes the one that has not moved for longest; 0 if there is none. */
+int agent_connection_make_room(void);
 
 /* agent_receive.c */
 
@@ -604,11 +637,15 @@ int agent_spawn_init(void);
 /* 0 and command->pid, or an errno. */
 int agent_spawn(agent_command_t *command);
 
+/* The same of any program: 0, or an errno. */
+int agent_spawn_program(agent_program_t *program, agent_tree_t *tree);
+
 /*
- * The errno for which a shell that has ended came to no exec; 0: it did.
- * *directory: 1 if it could not enter its working directory.  Once for each.
+ * The errno for which a child that has ended came to no exec; 0: it did.
+ * *directory: 1 if it could not enter its working directory.  Once for each
+ * report, which is 0 afterwards.
  */
-int agent_spawn_error(agent_command_t *command, int *directory);
+int agent_spawn_error(unsigned *report, int *directory);
 
 
 #endif /* AGENT_H */

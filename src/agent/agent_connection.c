@@ -23,6 +23,7 @@
 #define AGENT_CONNECTION_SENDS  8                /* of events, in one round */
 #define AGENT_CONNECTION_SEND   (64 * 1024)      /* bytes of each */
 #define AGENT_CONNECTION_FRAMES 1024             /* small ones that wait */
+#define AGENT_CONNECTION_STUCK  10000            /* ms, then it may go */
 #define AGENT_CONNECTION_OUT    (AGENT_EVENTS_REST + AGENT_CONNECTION_FRAMES)
 
 
@@ -50,7 +51,9 @@ agent_connection_new(int fd, int memfd, uint32_t serial, unsigned flags)
 
     c = NULL;
 
-    if (agent.connections < AGENT_MAX_CONNECTIONS) {
+    if (agent.connections < AGENT_MAX_CONNECTIONS
+        || agent_connection_make_room())
+    {
         c = calloc(1, sizeof(agent_connection_t));
     }
 
@@ -79,6 +82,7 @@ agent_connection_new(int fd, int memfd, uint32_t serial, unsigned flags)
 
     agent_connections = c;
     agent.connections++;
+    agent_open_begin();
 
     if (memfd != -1 && agent_receive_load(c, memfd) == -1) {
         agent_log("a returned request could not be read");
@@ -86,6 +90,41 @@ agent_connection_new(int fd, int memfd, uint32_t serial, unsigned flags)
     }
 
     return c;
+}
+
+
+/*
+ * Who lets his clients stand and read nothing must not be locked out by them:
+ * what such a one had to hear can be asked for again.
+ */
+
+int
+agent_connection_make_room(void)
+{
+    uint64_t             now;
+    agent_connection_t  *c, *first;
+
+    now = agent_now_us();
+    first = NULL;
+
+    for (c = agent_connections; c != NULL; c = c->next) {
+        if ((c->watch.events & EPOLLOUT)
+            && now - c->stuck >= AGENT_CONNECTION_STUCK * 1000
+            && (first == NULL || c->stuck < first->stuck))
+        {
+            first = c;
+        }
+    }
+
+    if (first == NULL) {
+        return 0;
+    }
+
+    agent_log("a connection that takes nothing was closed: %u are open",
+              agent.connections);
+    agent_connection_close(first);
+
+    return 1;
 }
 
 
@@ -308,6 +347,10 @@ agent_connection_look(agent_connection_t *c, int out)
 
     events = out ? EPOLLOUT : 0;
 
+    if (out && !(c->watch.events & EPOLLOUT)) {
+        c->stuck = agent_now_us();
+    }
+
     if ((c->state == AGENT_CONNECTION_WAIT && !c->silent)
         || ((c->state == AGENT_CONNECTION_INPUT
              || c->state == AGENT_CONNECTION_FILE) && c->reading))
@@ -388,6 +431,7 @@ agent_connection_detach(agent_connection_t *c)
 
     agent_connection_forget(c);
     agent.connections--;
+    agent_open_end();
 
     free(c->out);
     free(c);
@@ -441,6 +485,10 @@ agent_connection_event(agent_watch_t *watch, uint32_t events)
     agent_connection_t  *c;
 
     c = watch->data;
+
+    if (events & EPOLLOUT) {
+        c->stuck = agent_now_us();
+    }
 
     switch (c->state) {
 

@@ -79,7 +79,7 @@ static agent_timer_t     agent_control_timer;
 
 /* RUNNING, QUEUED, BACKGROUND, COMMANDS as the runner knows them */
 
-static uint64_t          agent_control_told[4];
+static uint64_t          agent_control_told[5];
 
 
 int
@@ -155,7 +155,7 @@ agent_control_replace(void)
 void
 agent_control_state(void)
 {
-    uint64_t  now[4];
+    uint64_t  now[5];
 
     /* what waits goes first, and then there is one state to tell, not many */
 
@@ -169,6 +169,7 @@ agent_control_state(void)
     now[1] = agent.queued;
     now[2] = agent.left + agent.background;
     now[3] = agent.commands;
+    now[4] = agent_open();
 
     if (memcmp(now, agent_control_told, sizeof(now)) == 0) {
         agent_timer_clear(&agent_control_timer);
@@ -182,7 +183,8 @@ agent_control_state(void)
 
     if ((now[0] == 0 && now[1] == 0 && now[2] == 0)
         || (now[2] && (agent_control_told[2] == 0
-                       || agent_control_told[2] == UINT64_MAX)))
+                       || agent_control_told[2] == UINT64_MAX))
+        || (now[4] == 0) != (agent_control_told[4] == 0))
     {
         agent_control_state_send();
 
@@ -907,6 +909,7 @@ agent_control_state_send(void)
     agent_control_told[1] = agent.queued;
     agent_control_told[2] = agent.left + agent.background;
     agent_control_told[3] = agent.commands;
+    agent_control_told[4] = agent_open();
 
     agent_control_start(&w, data, SANDBOX_CONTROL_STATE, 0);
     sandbox_write_number(&w, SANDBOX_TAG_RUNNING, agent_control_told[0]);
@@ -915,5 +918,6 @@ agent_control_state_send(void)
                          agent_left_processes()
                          + agent_background_processes());
     sandbox_write_number(&w, SANDBOX_TAG_COMMANDS, agent_control_told[3]);
+    sandbox_write_number(&w, SANDBOX_TAG_OPEN, agent_control_told[4]);
     agent_control_send(data, w.pos - data, -1, -1);
 }
