@@ -563,9 +563,9 @@ print('eventfd', call(290, 0, 0), 'timerfd', call(283, 1, 0),
                  "tar c /etc/passwd 2>/dev/null | tar t", "sort /etc/passwd",
                  "awk 'BEGIN{print 1}'", "sed --version | head -1",
                  "date", "ps aux | head -1", "free", "df /",
-                 "git init -q repo && cd repo && git commit -q --allow-empty "
-                 "-m x && git log --oneline", "jq -n 1", "rg -c root "
-                 "/etc/passwd", "unzip -v | head -1", "xargs --version",
+                 "git init -q repo && cd repo && git -c user.name=a -c "
+                 "user.email=a@b commit -q --allow-empty -m x && git log "
+                 "--oneline", "jq -n 1", "rg -c root /etc/passwd", "unzip -v | head -1", "xargs --version",
                  "timeout 5 true", "nice true", "mktemp", "uv --version",
                  "seq 3 | shuf | sort", "openssl version || true",
                  "perl -e 'print 1'", "command -v cc && echo 'int main(){"
