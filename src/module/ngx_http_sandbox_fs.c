@@ -219,6 +219,7 @@ static ngx_int_t
 ngx_http_sandbox_fs_begin(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, sandbox_writer_t *w)
 {
+    ngx_int_t               rc;
     ngx_str_t               value;
     ngx_http_sandbox_fs_t  *fs;
 
@@ -230,16 +231,9 @@ ngx_http_sandbox_fs_begin(ngx_http_request_t *r,
     ctx->fs = fs;
     fs->path = ctx->name;
 
-    /* a slash at the end says no more than the path before it */
-
-    if (fs->path.len && fs->path.data[fs->path.len - 1] == '/') {
-        fs->path.len--;
-    }
-
-    if (fs->path.len >= SANDBOX_WIRE_MAX_PATH) {
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_path",
-                                "The path is longer than 4095 bytes.");
-        return NGX_DECLINED;
+    rc = ngx_http_sandbox_path(r, ctx, &fs->path);
+    if (rc != NGX_OK) {
+        return rc;
     }
 
     if (ngx_http_sandbox_argument(r, "root", &value) == NGX_OK) {
@@ -662,7 +656,7 @@ ngx_http_sandbox_fs_render_write(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
     ngx_buf_t                  *b;
-    ngx_uint_t                  ignored, status;
+    ngx_uint_t                  status;
     ngx_http_sandbox_fs_t      *fs;
     ngx_http_sandbox_result_t  *result;
 
@@ -674,15 +668,14 @@ ngx_http_sandbox_fs_render_write(ngx_http_request_t *r,
         return ngx_http_sandbox_render_failed(r, ctx);
     }
 
-    b = ngx_create_temp_buf(r->pool, 512 + 6 * fs->path.len);
+    b = ngx_create_temp_buf(r->pool, 512 + 8 * fs->path.len);
     if (b == NULL || ngx_http_sandbox_fs_etag(r, ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    b->last = ngx_sprintf(b->last, "{\"path\":\"");
-    b->last += ngx_http_sandbox_escape(b->last, fs->path.data, fs->path.len,
-                                       &ignored);
-    b->last = ngx_sprintf(b->last, "\",\"size\":%uL,\"etag\":\"\\\"%V\\\"\","
+    *b->last++ = '{';
+    b->last = ngx_http_sandbox_listing_bytes(b->last, "path", &fs->path);
+    b->last = ngx_sprintf(b->last, ",\"size\":%uL,\"etag\":\"\\\"%V\\\"\","
                           "\"modifiedAt\":",
                           result->number[SANDBOX_TAG_FILE_SIZE],
                           &result->etag);

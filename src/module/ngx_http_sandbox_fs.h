@@ -47,5 +47,16 @@ const char *ngx_http_sandbox_listing_data(ngx_http_request_t *r,
 ngx_int_t ngx_http_sandbox_listing_render(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_listing_t *listing);
 
+/* "NAME":"text", and NAMEBase64 if need be; up to 8 bytes for each of text. */
+u_char *ngx_http_sandbox_listing_bytes(u_char *p, const char *name,
+    ngx_str_t *text);
+
+
+/* ngx_http_sandbox_path.c */
+
+/* In its shortest form; NGX_DECLINED with the refusal, or no memory. */
+ngx_int_t ngx_http_sandbox_path(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *path);
+
 
 #endif /* _NGX_HTTP_SANDBOX_FS_H_INCLUDED_ */

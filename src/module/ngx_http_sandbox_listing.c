@@ -23,8 +23,6 @@ struct ngx_http_sandbox_listing_s {
 
 static const char *ngx_http_sandbox_listing_record(ngx_http_request_t *r,
     ngx_http_sandbox_listing_t *listing);
-static u_char *ngx_http_sandbox_listing_bytes(u_char *p, const char *name,
-    ngx_str_t *text);
 
 
 /* a cursor is the last name there was, in base64url */
@@ -192,7 +190,7 @@ ngx_http_sandbox_listing_record(ngx_http_request_t *r,
 
 /* a name that is not UTF-8 comes once more, as it is */
 
-static u_char *
+u_char *
 ngx_http_sandbox_listing_bytes(u_char *p, const char *name, ngx_str_t *text)
 {
     ngx_str_t   base64;

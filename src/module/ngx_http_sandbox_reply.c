@@ -162,6 +162,12 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
     ctx->own = 1;
     problem = &ctx->problem;
 
+    /* an answer before the end of the body: nginx will close, so it is said */
+
+    if (r->reading_body) {
+        r->keepalive = 0;
+    }
+
     r->headers_out.content_length_n = ctx->answer_size;
 
     if (r->headers_out.content_length) {

@@ -4,7 +4,7 @@
  * meanwhile; it has its name when all of them are there.
  */
 
-#include "ngx_http_sandbox_store.h"
+#include "ngx_http_sandbox_fs.h"
 
 
 #define NGX_HTTP_SANDBOX_SAVE_BODY   (64 * 1024) /* of the JSON */
@@ -36,7 +36,8 @@ static ngx_int_t ngx_http_sandbox_save_fields(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, json_t *root);
 static ngx_int_t ngx_http_sandbox_save_text(ngx_http_request_t *r,
     json_t *value, ngx_str_t *text);
-static ngx_int_t ngx_http_sandbox_save_place(ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_save_place(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 static const char *ngx_http_sandbox_save_accepted(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static const char *ngx_http_sandbox_save_data(ngx_http_request_t *r,
@@ -169,7 +170,7 @@ ngx_http_sandbox_save_parse(ngx_http_request_t *r,
 
     json_decref(root);
 
-    return rc == NGX_OK ? ngx_http_sandbox_save_place(ctx) : rc;
+    return rc == NGX_OK ? ngx_http_sandbox_save_place(r, ctx) : rc;
 }
 
 
@@ -246,9 +247,11 @@ ngx_http_sandbox_save_text(ngx_http_request_t *r, json_t *value,
 /* a path is one of the home, or an absolute one; its end is the name */
 
 static ngx_int_t
-ngx_http_sandbox_save_place(ngx_http_sandbox_ctx_t *ctx)
+ngx_http_sandbox_save_place(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
 {
     u_char                   *p, *last;
+    ngx_int_t                 rc;
     const char               *wrong;
     ngx_http_sandbox_save_t  *save;
 
@@ -256,14 +259,16 @@ ngx_http_sandbox_save_place(ngx_http_sandbox_ctx_t *ctx)
 
     if (save->path.len && save->path.data[0] == '/') {
         save->root = SANDBOX_ROOT_ALL;
-        save->path.data++;
-        save->path.len--;
     }
 
-    if (save->path.len == 0 || save->path.len >= SANDBOX_WIRE_MAX_PATH) {
+    rc = ngx_http_sandbox_path(r, ctx, &save->path);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (save->path.len == 0) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
-                                "\"path\" must name a file, in at most 4095 "
-                                "bytes.");
+                                "\"path\" must name a file.");
         return NGX_DECLINED;
     }
 
