@@ -47,17 +47,7 @@ ngx_http_sandbox_event(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 
         /* a file's are no events, they go as they are */
 
-        if (wire->frame.type == SANDBOX_FRAME_DATA) {
-            stream->event = 1;
-            stream->told = 0;
-            stream->len = wire->payload_len;
-            stream->before.len = 0;
-            stream->after.len = 0;
-
-        } else if (wire->frame.type == SANDBOX_FRAME_RESULT) {
-            stream->last = 1;
-        }
-
+        stream->last = (wire->frame.type == SANDBOX_FRAME_RESULT);
         return NGX_OK;
     }
 
@@ -526,11 +516,7 @@ ngx_http_sandbox_event_piece(ngx_buf_t *b, ngx_http_sandbox_stream_t *stream)
     n = stream->len - stream->told;
     room = b->end - b->last;
 
-    if (stream->format == NGX_HTTP_SANDBOX_BYTES) {
-        n = ngx_min(n, room);
-        b->last = ngx_cpymem(b->last, p, n);
-
-    } else if (stream->base64) {
+    if (stream->base64) {
         n = ngx_min(n, room / 4 * 3);
 
         src.data = p;
@@ -550,4 +536,46 @@ ngx_http_sandbox_event_piece(ngx_buf_t *b, ngx_http_sandbox_stream_t *stream)
     }
 
     stream->told += n;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_event_bytes(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n)
+{
+    ngx_buf_t                  *b;
+    ngx_chain_t                *cl;
+    ngx_http_upstream_t        *u;
+    ngx_http_sandbox_stream_t  *stream;
+
+    u = r->upstream;
+    stream = ctx->stream;
+
+    if (u->free_bufs == NULL) {
+        stream->bufs++;
+    }
+
+    cl = ngx_chain_get_free_buf(r->pool, &u->free_bufs);
+    if (cl == NULL) {
+        return NGX_ERROR;
+    }
+
+    b = cl->buf;
+
+    b->start = p;
+    b->pos = p;
+    b->last = p + n;
+    b->end = b->last;
+    b->memory = 1;
+    b->flush = 1;
+    b->tag = u->output.tag;
+
+    if (u->out_bufs == NULL) {
+        stream->out = &u->out_bufs;
+    }
+
+    *stream->out = cl;
+    stream->out = &cl->next;
+
+    return NGX_OK;
 }

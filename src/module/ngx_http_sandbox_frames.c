@@ -5,7 +5,7 @@
  * operation.  Knows no sockets.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_stream.h"
 
 
 /* a PING is due every 5 seconds; more than this is no PING any more */
@@ -177,18 +177,6 @@ ngx_http_sandbox_frame_begin(ngx_http_request_t *r,
 
         break;
 
-    case SANDBOX_FRAME_DATA:
-
-        if (ctx->stream) {
-            wire->payload = ngx_http_sandbox_stream_piece(r, ctx->stream,
-                                                          wire->frame.length);
-            if (wire->payload == NULL) {
-                return NGX_ERROR;
-            }
-        }
-
-        break;
-
     case SANDBOX_FRAME_STDOUT:
     case SANDBOX_FRAME_STDERR:
 
@@ -304,12 +292,8 @@ ngx_http_sandbox_frame_data(ngx_http_request_t *r,
             return ngx_http_sandbox_frame_bad(r, ctx, what);
         }
 
-        if (ctx->stream) {
-            ngx_memcpy(wire->payload + wire->payload_len, p, n);
-            wire->payload_len += n;
-        }
-
-        return NGX_OK;
+        return ctx->stream ? ngx_http_sandbox_event_bytes(r, ctx, p, n)
+                           : NGX_OK;
 
     case SANDBOX_FRAME_GAP:
         size = 17;

@@ -7,14 +7,20 @@
  * is the concern of other files.
  */
 
-#include "ngx_http_sandbox_stream.h"
+#include "ngx_http_sandbox_fs.h"
 
 
 /* reads in one turn, then others have theirs */
 
 #define NGX_HTTP_SANDBOX_STREAM_TURN   32
 
+/* ms, that a connection of HTTP/2 may outlive its stream's last chance */
 
+#define NGX_HTTP_SANDBOX_STREAM_AFTER  1000
+
+
+static void ngx_http_sandbox_stream_room(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_stream_read(ngx_http_request_t *r,
     ngx_http_upstream_t *u);
 static void ngx_http_sandbox_stream_write(ngx_http_request_t *r);
@@ -28,8 +34,11 @@ static ngx_int_t ngx_http_sandbox_stream_receive(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_stream_flush(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+static ngx_uint_t ngx_http_sandbox_stream_unsent(ngx_http_request_t *r);
 static void ngx_http_sandbox_stream_wait(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t blocked);
+static ngx_msec_t ngx_http_sandbox_stream_patience(ngx_http_request_t *r,
+    ngx_http_sandbox_stream_t *stream);
 static void ngx_http_sandbox_stream_end(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_stream_fail(ngx_http_request_t *r);
@@ -121,6 +130,11 @@ ngx_http_sandbox_stream_start(ngx_http_request_t *r,
     stream = ctx->stream;
 
     stream->in = u->buffer;
+
+    if (stream->format == NGX_HTTP_SANDBOX_BYTES) {
+        ngx_http_sandbox_stream_room(r, ctx);
+    }
+
     stream->seq = ctx->wire.seq;
     stream->named = (ctx->wire.result.command_id.len || ctx->command_id.len);
 
@@ -144,6 +158,38 @@ ngx_http_sandbox_stream_start(ngx_http_request_t *r,
     c->idle = 1;
 
     ngx_post_event(c->read, &ngx_posted_events);
+}
+
+
+/* a large file in large pieces; without memory for that, in small ones */
+
+static void
+ngx_http_sandbox_stream_room(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    u_char                 *p;
+    size_t                  size;
+    ngx_buf_t              *b;
+    ngx_http_sandbox_fs_t  *fs;
+
+    b = &ctx->stream->in;
+    fs = ctx->fs;
+
+    size = (size_t) ngx_min(fs->promised, NGX_HTTP_SANDBOX_STREAM_FILE);
+
+    if (size <= (size_t) (b->end - b->start)) {
+        return;
+    }
+
+    p = ngx_palloc(r->pool, size);
+    if (p == NULL) {
+        return;
+    }
+
+    b->last = ngx_cpymem(p, b->pos, b->last - b->pos);
+    b->start = p;
+    b->pos = p;
+    b->end = p + size;
 }
 
 
@@ -175,17 +221,24 @@ ngx_http_sandbox_stream_read(ngx_http_request_t *r, ngx_http_upstream_t *u)
 static void
 ngx_http_sandbox_stream_write(ngx_http_request_t *r)
 {
-    ngx_http_sandbox_ctx_t  *ctx;
+    ngx_http_sandbox_ctx_t     *ctx;
+    ngx_http_sandbox_stream_t  *stream;
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+    stream = ctx->stream;
 
     r->connection->log->action = "sending events to client";
 
     if (r->connection->write->timedout) {
 
-        if (!ngx_http_sandbox_stream_reads(r, ctx)) {
-            ctx->stream->write(r);
-            return;
+        if ((ngx_msec_int_t) (stream->until - ngx_current_msec) <= 0) {
+
+            if (!ngx_http_sandbox_stream_reads(r, ctx)) {
+                stream->write(r);
+                return;
+            }
+
+            stream->waiting = 0;
         }
 
         r->connection->write->timedout = 0;
@@ -247,6 +300,12 @@ ngx_http_sandbox_stream_process(ngx_http_request_t *r,
         }
 
         if (rc == NGX_DONE) {
+            ctx->ended = 1;
+
+            if (ngx_http_sandbox_stream_unsent(r)) {
+                break;
+            }
+
             ngx_http_sandbox_stream_end(r, ctx);
             return;
         }
@@ -262,7 +321,7 @@ ngx_http_sandbox_stream_process(ngx_http_request_t *r,
         }
     }
 
-    ngx_http_sandbox_stream_wait(r, ctx, rc == NGX_BUSY);
+    ngx_http_sandbox_stream_wait(r, ctx, rc == NGX_BUSY || rc == NGX_DONE);
 }
 
 
@@ -306,6 +365,12 @@ ngx_http_sandbox_stream_fill(ngx_http_request_t *r,
             continue;
         }
 
+        if (stream->format == NGX_HTTP_SANDBOX_BYTES && u->free_bufs == NULL
+            && stream->bufs >= NGX_HTTP_SANDBOX_STREAM_PIECES)
+        {
+            return NGX_BUSY;
+        }
+
         rc = ngx_http_sandbox_frames(r, ctx, &stream->in);
 
         if (rc == NGX_OK) {
@@ -327,6 +392,17 @@ ngx_http_sandbox_stream_fill(ngx_http_request_t *r,
 
             if (*turns >= NGX_HTTP_SANDBOX_STREAM_TURN) {
                 return NGX_OK;
+            }
+
+            if (stream->format == NGX_HTTP_SANDBOX_BYTES) {
+
+                /* what was read is still on its way */
+
+                if (u->out_bufs || u->busy_bufs) {
+                    return NGX_BUSY;
+                }
+
+                *turns += NGX_HTTP_SANDBOX_STREAM_READS - 1;
             }
 
             (*turns)++;
@@ -440,8 +516,27 @@ ngx_http_sandbox_stream_flush(ngx_http_request_t *r,
 
     stream->tail = NULL;
 
+    if (stream->format == NGX_HTTP_SANDBOX_BYTES) {
+        return u->busy_bufs ? NGX_BUSY : NGX_OK;
+    }
+
     return (u->free_bufs || stream->bufs < NGX_HTTP_SANDBOX_STREAM_BUFS)
            ? NGX_OK : NGX_BUSY;
+}
+
+
+/* Is anything left that the client's socket has no room for? */
+
+static ngx_uint_t
+ngx_http_sandbox_stream_unsent(ngx_http_request_t *r)
+{
+    ngx_connection_t     *c;
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+    c = r->connection;
+
+    return !c->write->ready && (u->out_bufs || u->busy_bufs || c->buffered);
 }
 
 
@@ -490,10 +585,22 @@ ngx_http_sandbox_stream_wait(ngx_http_request_t *r,
             ngx_del_timer(c->write);
         }
 
-    } else if (progress || !c->write->timer_set) {
-        (void) ngx_http_sandbox_stream_reads(r, ctx);
-        ngx_add_timer(c->write, stream->leaving ? clcf->send_timeout
-                                                : slcf->send_timeout);
+        stream->waiting = 0;
+
+    } else {
+        if (progress || !stream->waiting) {
+            (void) ngx_http_sandbox_stream_reads(r, ctx);
+            stream->until = ngx_current_msec
+                            + (stream->leaving ? clcf->send_timeout
+                                               : slcf->send_timeout);
+            stream->waiting = 1;
+            progress = 1;
+        }
+
+        if (progress || !c->write->timer_set) {
+            ngx_add_timer(c->write,
+                          ngx_http_sandbox_stream_patience(r, stream));
+        }
     }
 
     if (ngx_handle_read_event(upstream->read, 0) != NGX_OK) {
@@ -510,7 +617,51 @@ ngx_http_sandbox_stream_wait(ngx_http_request_t *r,
 }
 
 
-/* what is in buffers is sent by nginx's loop, and then the request is over */
+/*
+ * How long to wait for the client now.  A connection of HTTP/2 has a timer of
+ * its own, for "send_timeout" of its server, that would end it before; so it
+ * is looked after in shorter steps.
+ */
+
+static ngx_msec_t
+ngx_http_sandbox_stream_patience(ngx_http_request_t *r,
+    ngx_http_sandbox_stream_t *stream)
+{
+    ngx_msec_t                 left;
+#if (NGX_HTTP_V2)
+    ngx_msec_t                 step;
+    ngx_event_t               *wev;
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_http_v2_connection_t  *h2c;
+#endif
+
+    left = (ngx_msec_int_t) (stream->until - ngx_current_msec) > 0
+           ? stream->until - ngx_current_msec : 1;
+
+#if (NGX_HTTP_V2)
+
+    if (r->stream && !stream->leaving) {
+        h2c = r->stream->connection;
+        wev = h2c->connection->write;
+
+        clcf = ngx_http_get_module_loc_conf(h2c->http_connection->conf_ctx,
+                                            ngx_http_core_module);
+        step = ngx_max(clcf->send_timeout / 2, 1);
+
+        if (wev->timer_set) {
+            ngx_add_timer(wev, left + NGX_HTTP_SANDBOX_STREAM_AFTER);
+        }
+
+        return ngx_min(left, step);
+    }
+
+#endif
+
+    return left;
+}
+
+
+/* nginx's loop finds nothing to send, and then the request is over */
 
 static void
 ngx_http_sandbox_stream_end(ngx_http_request_t *r,
@@ -521,8 +672,6 @@ ngx_http_sandbox_stream_end(ngx_http_request_t *r,
 
     u = r->upstream;
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
-    ctx->ended = 1;
 
     u->length = 0;
     u->conf = &slcf->answering;

@@ -18,6 +18,12 @@
 #define NGX_HTTP_SANDBOX_STREAM_BUFS   4
 #define NGX_HTTP_SANDBOX_STREAM_BUF    (16 * 1024)
 
+/* bytes of a file go out of the buffer that they were read into, in pieces */
+
+#define NGX_HTTP_SANDBOX_STREAM_FILE   (256 * 1024)
+#define NGX_HTTP_SANDBOX_STREAM_PIECES 32
+#define NGX_HTTP_SANDBOX_STREAM_READS  4         /* such a read counts as */
+
 
 struct ngx_http_sandbox_stream_s {
     ngx_uint_t                     format;       /* SSE or NDJSON */
@@ -37,9 +43,11 @@ struct ngx_http_sandbox_stream_s {
 
     /* out */
     ngx_buf_t                     *tail;         /* last of u->out_bufs */
+    ngx_chain_t                  **out;          /* end of it, of a file */
     ngx_uint_t                     bufs;         /* there are, of all kinds */
     off_t                          sent;
     int                            queued;       /* bytes in the socket */
+    ngx_msec_t                     until;        /* the client is waited for */
 
     /* nginx's own, for the end */
     ngx_http_event_handler_pt      write;
@@ -51,6 +59,7 @@ struct ngx_http_sandbox_stream_s {
     unsigned                       last:1;       /* nothing comes after it */
     unsigned                       named:1;      /* the client has the id */
     unsigned                       leaving:1;    /* the worker is */
+    unsigned                       waiting:1;    /* for the client */
 };
 
 
@@ -80,6 +89,10 @@ void ngx_http_sandbox_event_leave(ngx_http_sandbox_ctx_t *ctx);
  */
 ngx_int_t ngx_http_sandbox_event_write(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+/* Bytes of a file, in stream->in, where they stay until they are sent. */
+ngx_int_t ngx_http_sandbox_event_bytes(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n);
 
 
 #endif /* _NGX_HTTP_SANDBOX_STREAM_H_INCLUDED_ */
