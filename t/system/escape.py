@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import TOP, Gateway, alive, in_namespace        # noqa: E402
-from gateway import wait_for                                 # noqa: E402
+from gateway import pid_namespace, wait_for                  # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -758,8 +758,10 @@ if os.fork() == 0:
         check(r.status == 200 and r.json["outcome"] in
               ("exit", "timeout", "signal"), "not kept in time:", r)
     check(alive(agent), "the agent is gone")
-    wait_for(lambda: run("echo next", "stopped", timeoutSeconds=2)["stdout"]
-             == "next\n", 40, "a command as usual")
+    # before its end one that got through would prove nothing
+    wait_for(lambda: in_namespace(pid_namespace(agent)) == [agent], 40,
+             "the end of it")
+    same(run("echo next", "stopped", timeoutSeconds=20)["stdout"], "next\n")
     same(g.agent("stopped"), agent, "the same agent")
 
 
