@@ -45,6 +45,7 @@ static void runner_conn_waited(runner_conn_t *conn);
 static void runner_conn_ping(runner_conn_t *conn, int now);
 static void runner_conn_hung_up(runner_conn_t *conn);
 static void runner_conn_linger(runner_conn_t *conn);
+static void runner_conn_out(runner_conn_t *conn);
 
 
 static runner_log_limit_t  runner_conn_log;
@@ -381,6 +382,10 @@ runner_conn_event(runner_event_t *event, uint32_t events)
 
         return;
 
+    case RUNNER_CONN_ANSWER:
+        runner_conn_out(conn);
+        return;
+
     case RUNNER_CONN_LINGER:
 
         if (conn->lingered < SANDBOX_WIRE_LINGER_BYTES) {
@@ -525,6 +530,19 @@ runner_conn_check(runner_conn_t *conn, const uint8_t *p)
     {
         runner_conn_close(conn);
     }
+}
+
+
+int
+runner_conn_root(const runner_conn_t *conn)
+{
+    socklen_t     size;
+    struct ucred  peer;
+
+    size = sizeof(peer);
+
+    return getsockopt(conn->event.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)
+           == 0 && peer.uid == 0;
 }
 
 
@@ -813,6 +831,58 @@ runner_conn_answer(runner_conn_t *conn, sandbox_writer_t *fields)
 
 
 void
+runner_conn_send(runner_conn_t *conn, uint8_t *frames, size_t size)
+{
+    runner_loop_t  *loop;
+
+    loop = &conn->runner->loop;
+
+    conn->state = RUNNER_CONN_ANSWER;
+    conn->out = frames;
+    conn->out_size = size;
+
+    if (runner_conn_watch(conn) == -1
+        || runner_event_change(loop, &conn->event, EPOLLOUT|EPOLLET) == -1
+        || runner_timer_start(loop, &conn->timer, SANDBOX_WIRE_READ_TIMEOUT)
+           == -1)
+    {
+        runner_conn_close(conn);
+        return;
+    }
+
+    runner_conn_out(conn);
+}
+
+
+static void
+runner_conn_out(runner_conn_t *conn)
+{
+    ssize_t  n;
+
+    while (conn->out_sent < conn->out_size) {
+        n = send(conn->event.fd, conn->out + conn->out_sent,
+                 conn->out_size - conn->out_sent, MSG_DONTWAIT|MSG_NOSIGNAL);
+
+        if (n == -1 && errno == EINTR) {
+            continue;
+        }
+
+        if (n == -1 && errno == EAGAIN) {
+            return;
+        }
+
+        if (n <= 0) {
+            break;
+        }
+
+        conn->out_sent += n;
+    }
+
+    runner_conn_close(conn);
+}
+
+
+void
 runner_conn_close(runner_conn_t *conn)
 {
     runner_t          *runner;
@@ -836,6 +906,8 @@ runner_conn_close(runner_conn_t *conn)
         close(conn->memfd);
     }
 
+    free(conn->out);
+    conn->out = NULL;
     conn->sandbox = NULL;
     runner->conns--;
 

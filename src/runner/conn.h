@@ -41,6 +41,12 @@ void runner_conn_refuse(runner_conn_t *conn, const char *code,
 /* Writes HEAD and a RESULT with the fields, closes. */
 void runner_conn_answer(runner_conn_t *conn, sandbox_writer_t *fields);
 
+/* Sends whole frames of its own, which it frees, and closes. */
+void runner_conn_send(runner_conn_t *conn, uint8_t *frames, size_t size);
+
+/* 1: the peer is root. */
+int runner_conn_root(const runner_conn_t *conn);
+
 /* Closes it without a word: the peer may try again. */
 void runner_conn_close(runner_conn_t *conn);
 

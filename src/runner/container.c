@@ -118,6 +118,7 @@ void
 runner_container_create(runner_container_t *container)
 {
     container->state = RUNNER_CONTAINER_STARTING;
+    container->job.low = container->pooled;
     container->job.run = runner_container_create_job;
     container->job.done = runner_container_started;
 
@@ -144,6 +145,11 @@ runner_container_create_job(runner_job_t *job)
     container = job->data;
     job->rc = runner_slot_create(&container->runner->host, &container->slot,
                                  &job->err);
+
+    if (job->rc == 0 && job->low) {
+        runner_jobs_raise(&container->runner->jobs,
+                          container->slot.record.pid);
+    }
 }
 
 
@@ -167,6 +173,7 @@ runner_container_started(runner_job_t *job)
 
     container = job->data;
     created = job->run == runner_container_create_job;
+    job->low = 0;
 
     if (job->rc == 0) {
         if (container->end) {

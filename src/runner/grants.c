@@ -29,18 +29,36 @@ runner_tenant_bucket(const uint8_t *digest)
 
 
 runner_tenant_t *
+runner_tenant_find(runner_grants_t *grants, const uint8_t *digest)
+{
+    runner_tenant_t  *tenant;
+
+    for (tenant = grants->tenants[runner_tenant_bucket(digest)];
+         tenant != NULL;
+         tenant = tenant->hash_next)
+    {
+        if (memcmp(tenant->digest, digest, SANDBOX_WIRE_TENANT_SIZE) == 0) {
+            return tenant;
+        }
+    }
+
+    return NULL;
+}
+
+
+runner_tenant_t *
 runner_tenant_get(runner_grants_t *grants, const uint8_t *digest)
 {
     runner_tenant_t  *tenant, **bucket;
 
-    bucket = &grants->tenants[runner_tenant_bucket(digest)];
+    tenant = runner_tenant_find(grants, digest);
 
-    for (tenant = *bucket; tenant != NULL; tenant = tenant->hash_next) {
-        if (memcmp(tenant->digest, digest, SANDBOX_WIRE_TENANT_SIZE) == 0) {
-            tenant->references++;
-            return tenant;
-        }
+    if (tenant != NULL) {
+        tenant->references++;
+        return tenant;
     }
+
+    bucket = &grants->tenants[runner_tenant_bucket(digest)];
 
     tenant = calloc(1, sizeof(*tenant));
     if (tenant == NULL) {

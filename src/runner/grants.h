@@ -32,6 +32,7 @@ struct runner_tenant_s {
     runner_tenant_t   *hash_next;
     unsigned           references;
     unsigned           sandboxes;        /* containers of it, for the limit */
+    unsigned           queued;           /* commands of it that wait */
 
     runner_waiter_t   *first;
     runner_waiter_t  **last;
@@ -53,6 +54,10 @@ void runner_grants_init(runner_grants_t *grants, unsigned total);
 
 /* The tenant of a digest with one reference more; NULL without memory. */
 runner_tenant_t *runner_tenant_get(runner_grants_t *grants,
+    const uint8_t *digest);
+
+/* The same without a reference; NULL if there is none. */
+runner_tenant_t *runner_tenant_find(runner_grants_t *grants,
     const uint8_t *digest);
 
 /* Gives a reference back; the last one frees it. */

@@ -9,16 +9,21 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <unistd.h>
+#include <linux/capability.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "jobs.h"
 
 
 #define RUNNER_JOBS_STACK  (256 * 1024)
+#define RUNNER_JOBS_LOW    10                    /* more nice than others */
 
 
 static void *runner_jobs_thread(void *data);
+static int runner_jobs_can_nice(void);
 static void runner_jobs_ended(runner_event_t *event, uint32_t events);
 static void runner_job_append(runner_job_list_t *list, runner_job_t *job);
 static runner_job_t *runner_job_take(runner_job_list_t *list);
@@ -36,6 +41,8 @@ runner_jobs_init(runner_jobs_t *jobs, runner_loop_t *loop)
     jobs->nthreads = 0;
     jobs->pending = 0;
     jobs->stop = 0;
+    jobs->nice = getpriority(PRIO_PROCESS, 0);
+    jobs->can_nice = runner_jobs_can_nice();
     jobs->waiting.first = NULL;
     jobs->waiting.last = &jobs->waiting.first;
     jobs->ended.first = NULL;
@@ -145,7 +152,16 @@ runner_jobs_thread(void *data)
         }
 
         pthread_mutex_unlock(&jobs->lock);
-        job->run(job);
+
+        if (job->low && jobs->can_nice) {
+            (void) setpriority(PRIO_PROCESS, 0, jobs->nice + RUNNER_JOBS_LOW);
+            job->run(job);
+            (void) setpriority(PRIO_PROCESS, 0, jobs->nice);
+
+        } else {
+            job->run(job);
+        }
+
         pthread_mutex_lock(&jobs->lock);
 
         runner_job_append(&jobs->ended, job);
@@ -155,6 +171,29 @@ runner_jobs_thread(void *data)
     pthread_mutex_unlock(&jobs->lock);
 
     return NULL;
+}
+
+
+/* in Linux the priority is a thread's; who may not raise it must not lower it */
+
+static int
+runner_jobs_can_nice(void)
+{
+    struct __user_cap_data_struct    data[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
+    struct __user_cap_header_struct  header = { _LINUX_CAPABILITY_VERSION_3,
+                                                0 };
+
+    return syscall(SYS_capget, &header, data) == 0
+           && (data[0].effective & 1u << CAP_SYS_NICE);
+}
+
+
+void
+runner_jobs_raise(const runner_jobs_t *jobs, pid_t pid)
+{
+    if (jobs->can_nice) {
+        (void) setpriority(PRIO_PROCESS, pid, jobs->nice);
+    }
 }
 
 

@@ -6,6 +6,7 @@
 #define RUNNER_JOBS_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "error.h"
 #include "loop.h"
@@ -23,6 +24,7 @@ struct runner_job_s {
     void           (*run)(runner_job_t *job);
     void           (*done)(runner_job_t *job);
     void            *data;
+    int              low;                /* it may take its time */
     int              rc;                 /* for run() to leave to done() */
     runner_error_t   err;
     runner_job_t    *next;
@@ -44,6 +46,8 @@ typedef struct {
     unsigned            nthreads;
     unsigned            pending;         /* given and not yet done(); loop's */
     int                 stop;
+    int                 nice;            /* of the threads */
+    int                 can_nice;        /* and back again */
     runner_job_list_t   waiting;
     runner_job_list_t   ended;
 } runner_jobs_t;
@@ -54,6 +58,9 @@ int runner_jobs_init(runner_jobs_t *jobs, runner_loop_t *loop);
 
 /* Ends the threads after the work they are at. */
 void runner_jobs_free(runner_jobs_t *jobs);
+
+/* The priority of all others, for a process that a low job has started. */
+void runner_jobs_raise(const runner_jobs_t *jobs, pid_t pid);
 
 /* From the loop only. */
 void runner_jobs_add(runner_jobs_t *jobs, runner_job_t *job);

@@ -22,6 +22,7 @@
 #include "probe.h"
 #include "runner.h"
 #include "upkeep.h"
+#include "warm.h"
 
 
 static int runner_main_host(runner_t *runner, runner_error_t *err);
@@ -137,6 +138,8 @@ runner_main_start(runner_t *runner, runner_error_t *err)
     runner->max_live = options->sandboxes;
     runner->max_per_tenant = options->per_tenant;
     runner->idle_ms = (uint64_t) options->idle * 1000;
+    runner->expire_ms = (uint64_t) options->expire * 1000;
+    runner_queue_init(&runner->drains);
 
     /* a container holds two descriptors, the rest may be connections */
 
@@ -168,6 +171,7 @@ runner_main_start(runner_t *runner, runner_error_t *err)
     runner_upkeep_found(runner);
     runner_upkeep_start(runner);
     runner_pool_fill(runner);
+    runner_warm_start(runner);
 
     runner_log(RUNNER_LOG_NOTICE, "%s, cgroup %s, %u sandboxes",
                runner->host.runtime.version,

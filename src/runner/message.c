@@ -235,6 +235,10 @@ runner_message_report(const runner_message_t *message,
             max = UINT64_MAX;
             break;
 
+        case SANDBOX_TAG_OPEN:
+            value = &report->open;
+            break;
+
         default:
             continue;
         }

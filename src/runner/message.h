@@ -35,6 +35,7 @@ typedef struct {
     uint64_t  queued;
     uint64_t  background;
     uint64_t  commands;
+    uint64_t  open;
 } runner_report_t;
 
 

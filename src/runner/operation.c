@@ -10,8 +10,10 @@
 
 #include "conn.h"
 #include "container.h"
+#include "drain.h"
 #include "operation.h"
 #include "sandbox.h"
+#include "tell.h"
 
 
 #define RUNNER_RESULT_SIZE  2048
@@ -25,10 +27,9 @@ static int runner_operation_limits(runner_t *runner, const uint8_t *head,
 static int runner_operation_find(runner_conn_t *conn,
     runner_sandbox_t **sandbox);
 static void runner_operation_status(runner_conn_t *conn);
-static void runner_operation_usage(runner_sandbox_t *sandbox,
-    sandbox_writer_t *w);
 static void runner_operation_delete(runner_conn_t *conn);
 static void runner_operation_reset(runner_conn_t *conn);
+static void runner_operation_drain(runner_conn_t *conn, const uint8_t *head);
 
 
 static uint64_t  runner_operation_logged;        /* ms, monotonic; 0: never */
@@ -42,14 +43,16 @@ runner_operation_start(runner_conn_t *conn)
     preamble = &conn->preamble;
 
     if (preamble->operation < SANDBOX_OPERATION_PING
-        || preamble->operation > SANDBOX_OPERATION_RESET)
+        || preamble->operation > SANDBOX_OPERATION_DRAIN)
     {
         runner_conn_refuse(conn, "bad_request", "there is no such operation",
                            0);
         return;
     }
 
-    if (preamble->body != 0 || preamble->head > RUNNER_MAX_HEAD
+    if (preamble->body != 0
+        || preamble->head > (preamble->operation == SANDBOX_OPERATION_SESSIONS
+                             ? RUNNER_MAX_SESSIONS : RUNNER_MAX_HEAD)
         || (preamble->flags & SANDBOX_FLAG_FRESH))
     {
         runner_conn_refuse(conn, "bad_request", "the operation takes no body, "
@@ -65,9 +68,9 @@ runner_operation_start(runner_conn_t *conn)
 void
 runner_operation_read(runner_conn_t *conn)
 {
-    size_t    size;
-    ssize_t   n;
-    uint8_t   b[SANDBOX_WIRE_PREAMBLE_SIZE + RUNNER_MAX_HEAD];
+    size_t          size;
+    ssize_t         n;
+    static uint8_t  b[SANDBOX_WIRE_PREAMBLE_SIZE + RUNNER_MAX_SESSIONS];
 
     size = SANDBOX_WIRE_PREAMBLE_SIZE + conn->preamble.head;
 
@@ -97,8 +100,18 @@ runner_operation_run(runner_conn_t *conn, const uint8_t *head)
     sandbox_field_t   field;
     sandbox_fields_t  fields;
 
-    if (conn->preamble.operation == SANDBOX_OPERATION_PING) {
+    switch (conn->preamble.operation) {
+
+    case SANDBOX_OPERATION_PING:
         runner_operation_ping(conn, head);
+        return;
+
+    case SANDBOX_OPERATION_SESSIONS:
+        runner_tell_sessions(conn, head);
+        return;
+
+    case SANDBOX_OPERATION_DRAIN:
+        runner_operation_drain(conn, head);
         return;
     }
 
@@ -156,7 +169,14 @@ runner_operation_ping(runner_conn_t *conn, const uint8_t *head)
     }
 
     sandbox_writer_init(&w, b, sizeof(b));
-    sandbox_write_number(&w, SANDBOX_TAG_READY, 1);
+    sandbox_write_number(&w, SANDBOX_TAG_READY, !runner->draining);
+
+    if (runner->draining) {
+        sandbox_write_string(&w, SANDBOX_TAG_DETAIL, "the sandboxes of this "
+                             "host are being stopped by \"sandboxctl "
+                             "drain\"");
+    }
+
     sandbox_write_string(&w, SANDBOX_TAG_VERSION, RUNNER_VERSION);
     sandbox_write_string(&w, SANDBOX_TAG_RUNTIME,
                          runner->host.runtime.version);
@@ -164,30 +184,36 @@ runner_operation_ping(runner_conn_t *conn, const uint8_t *head)
                          SANDBOX_CAP_MEMORY|SANDBOX_CAP_PROCESSES
                          |SANDBOX_CAP_CPU|SANDBOX_CAP_DISK
                          |SANDBOX_CAP_NETWORK);
-    sandbox_write_number(&w, SANDBOX_TAG_SANDBOXES, runner->sandboxes);
-    sandbox_write_number(&w, SANDBOX_TAG_POOL, runner->pool.ready);
-    sandbox_write_number(&w, SANDBOX_TAG_RUNNING, runner->grants.used);
-    sandbox_write_number(&w, SANDBOX_TAG_QUEUED, runner->queued);
+    runner_tell_host(runner, &w);
 
     runner_conn_answer(conn, &w);
 }
 
 
-/* all of it is checked before any of it counts */
+/*
+ * All of it is checked before any of it counts.  What a zone does not name is
+ * as the runner was started; who names nothing only asks.
+ */
 
 static int
 runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
 {
     int               rc, changed;
-    uint64_t          live, tenant, running, queued, idle, *value, min, max;
+    uint64_t          live, tenant, running, queued, idle, expire, *value;
+    uint64_t          min, max;
     sandbox_field_t   field;
     sandbox_fields_t  fields;
 
-    live = runner->max_live;
-    tenant = runner->max_per_tenant;
-    running = runner->grants.total;
-    queued = runner->max_queued;
-    idle = runner->idle_ms;
+    if (size == 0) {
+        return 0;
+    }
+
+    live = runner->options->sandboxes;
+    tenant = runner->options->per_tenant;
+    running = runner->options->running;
+    queued = runner->options->queue;
+    idle = (uint64_t) runner->options->idle * 1000;
+    expire = (uint64_t) runner->options->expire * 1000;
 
     sandbox_fields_init(&fields, head, size);
 
@@ -221,6 +247,12 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
             max = (uint64_t) 365 * 86400 * 1000;
             break;
 
+        case SANDBOX_TAG_EXPIRE_MS:
+            value = &expire;
+            min = 0;
+            max = (uint64_t) 3650 * 86400 * 1000;
+            break;
+
         default:
             continue;
         }
@@ -246,7 +278,8 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
 
     changed = live != runner->max_live || tenant != runner->max_per_tenant
               || running != runner->grants.total
-              || queued != runner->max_queued || idle != runner->idle_ms;
+              || queued != runner->max_queued || idle != runner->idle_ms
+              || expire != runner->expire_ms;
 
     if (changed
         && (runner_operation_logged == 0
@@ -257,10 +290,10 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
 
         runner_log(RUNNER_LOG_NOTICE, "limits are now those of nginx: %u "
                    "sandboxes, %u a tenant, %u commands run, %u wait, idle "
-                   "after %u s.  If this comes again and again, zones do not "
-                   "agree", (unsigned) live, (unsigned) tenant,
-                   (unsigned) running, (unsigned) queued,
-                   (unsigned) (idle / 1000));
+                   "after %u s, removed after %u s (0: never).  If this comes "
+                   "again and again, zones do not agree", (unsigned) live,
+                   (unsigned) tenant, (unsigned) running, (unsigned) queued,
+                   (unsigned) (idle / 1000), (unsigned) (expire / 1000));
     }
 
     runner->max_live = live;
@@ -268,6 +301,7 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
     runner->grants.total = running;
     runner->max_queued = queued;
     runner->idle_ms = idle;
+    runner->expire_ms = expire;
 
     runner_sandbox_grant(runner);
 
@@ -307,56 +341,54 @@ runner_operation_status(runner_conn_t *conn)
     }
 
     sandbox_writer_init(&w, b, sizeof(b));
-    sandbox_write_number(&w, SANDBOX_TAG_STATE, runner_sandbox_state(sandbox));
-
-    if (sandbox != NULL) {
-        runner_operation_usage(sandbox, &w);
-    }
+    runner_tell_status(sandbox, &w);
 
     runner_conn_answer(conn, &w);
 }
 
 
 static void
-runner_operation_usage(runner_sandbox_t *sandbox, sandbox_writer_t *w)
+runner_operation_drain(runner_conn_t *conn, const uint8_t *head)
 {
-    uint64_t                commands;
-    runner_host_t          *host;
-    runner_slot_t          *slot;
-    runner_cgroup_usage_t   usage;
+    int               rc;
+    uint64_t          wait, draining;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
 
-    host = &sandbox->runner->host;
-    slot = &sandbox->container->slot;
-    commands = slot->record.commands + sandbox->report.commands;
-
-    sandbox_write_string(w, SANDBOX_TAG_SANDBOX_ID, sandbox->id);
-    sandbox_write_number(w, SANDBOX_TAG_INSTANCE, sandbox->instance);
-    sandbox_write_number(w, SANDBOX_TAG_CREATED_MS, slot->record.created_ms);
-    sandbox_write_number(w, SANDBOX_TAG_USED_MS, slot->record.used_ms);
-    sandbox_write_number(w, SANDBOX_TAG_COMMANDS, commands);
-    sandbox_write_number(w, SANDBOX_TAG_RUNNING, sandbox->report.running);
-    sandbox_write_number(w, SANDBOX_TAG_QUEUED, sandbox->load);
-    sandbox_write_number(w, SANDBOX_TAG_BACKGROUND,
-                         sandbox->report.background);
-
-    if (sandbox->container->state == RUNNER_CONTAINER_STARTING) {
-
-        /* it belongs to a job; there is nothing to measure yet */
-
+    if (!runner_conn_root(conn)) {
+        runner_conn_refuse(conn, "unauthorized_peer", "only root may do that",
+                           0);
         return;
     }
 
-    memset(&usage, 0, sizeof(usage));
+    wait = 0;
+    draining = 1;
+    sandbox_fields_init(&fields, head, conn->preamble.head);
 
-    if (slot->record.pid) {
-        (void) runner_cgroup_usage(&host->cgroups, slot->record.number,
-                                   &usage);
+    while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
+
+        if ((field.tag == SANDBOX_TAG_WALL_MS
+             && sandbox_field_number(&field, SANDBOX_WIRE_MAX_TIME, &wait)
+                != SANDBOX_OK)
+            || (field.tag == SANDBOX_TAG_DRAINING
+                && sandbox_field_number(&field, 1, &draining) != SANDBOX_OK))
+        {
+            break;
+        }
     }
 
-    sandbox_write_number(w, SANDBOX_TAG_DISK_BYTES,
-                         runner_slot_disk(host, slot));
-    sandbox_write_number(w, SANDBOX_TAG_MEMORY_BYTES, usage.memory);
-    sandbox_write_number(w, SANDBOX_TAG_CPU_TOTAL_US, usage.cpu_us);
+    if (rc != SANDBOX_END) {
+        runner_conn_refuse(conn, "bad_request", "the head is malformed", 0);
+        return;
+    }
+
+    if (draining) {
+        runner_drain(conn, wait);
+        return;
+    }
+
+    runner_queue_append(&conn->runner->drains, conn);
+    runner_drain_end(conn->runner);
 }
 
 

@@ -27,7 +27,8 @@ enum {
     OPTION_PEER_USER, OPTION_SOCKET_GROUP, OPTION_RUNTIME, OPTION_RUNTIME_DIR,
     OPTION_MEMORY, OPTION_DISK, OPTION_PROCESSES, OPTION_LISTEN_FD,
     OPTION_LOG_LEVEL, OPTION_PROBE, OPTION_SANDBOXES, OPTION_PER_TENANT,
-    OPTION_IDLE, OPTION_CPUS, OPTION_RESERVE, OPTION_HELP, OPTION_VERSION
+    OPTION_IDLE, OPTION_EXPIRE, OPTION_CPUS, OPTION_RESERVE, OPTION_HELP,
+    OPTION_VERSION
 };
 
 
@@ -64,6 +65,7 @@ static const struct option  runner_long_options[] = {
     { "sandboxes",    required_argument, NULL, OPTION_SANDBOXES },
     { "per-tenant",   required_argument, NULL, OPTION_PER_TENANT },
     { "idle",         required_argument, NULL, OPTION_IDLE },
+    { "expire",       required_argument, NULL, OPTION_EXPIRE },
     { "cpus",         required_argument, NULL, OPTION_CPUS },
     { "reserve",      required_argument, NULL, OPTION_RESERVE },
     { "help",         no_argument,       NULL, OPTION_HELP },
@@ -89,6 +91,7 @@ static const struct {
     { OPTION_PER_TENANT, 1, RUNNER_MAX_SANDBOXES,
       offsetof(runner_options_t, per_tenant) },
     { OPTION_IDLE,       1, 2592000, offsetof(runner_options_t, idle) },
+    { OPTION_EXPIRE,     0, 315360000, offsetof(runner_options_t, expire) },
     { OPTION_MEMORY,     SANDBOX_WIRE_MIN_MEMORY, SANDBOX_WIRE_MAX_MEMORY,
       offsetof(runner_options_t, memory) },
     { OPTION_DISK,       SANDBOX_WIRE_MIN_DISK, SANDBOX_WIRE_MAX_DISK,
@@ -121,6 +124,7 @@ static const char  runner_usage[] =
     "  --sandboxes N        containers at once        (1000)\n"
     "  --per-tenant N       of them of one tenant     (100)\n"
     "  --idle SECONDS       then a container stops    (600)\n"
+    "  --expire SECONDS     unused: removed, 0: never (0)\n"
     "  --memory MiB         of a sandbox              (1024)\n"
     "  --disk MiB           of a sandbox              (1024)\n"
     "  --processes N        of a sandbox              (256)\n"

@@ -37,6 +37,7 @@ typedef struct {
     unsigned     sandboxes;              /* containers at once */
     unsigned     per_tenant;             /* of them of one tenant */
     unsigned     idle;                   /* seconds until it stops */
+    unsigned     expire;                 /* seconds; 0: never */
 
     uint32_t     memory;                 /* MiB of a sandbox */
     uint32_t     disk;                   /* MiB */

@@ -8,6 +8,8 @@
 
 #define RUNNER_POOL_BUSY       4                 /* jobs that come first */
 #define RUNNER_POOL_PAUSE      100               /* ms, then look again */
+#define RUNNER_POOL_PACE       2                 /* pauses for so many times
+                                                    as long as one took */
 #define RUNNER_POOL_MAX_PAUSE  30000
 
 
@@ -39,7 +41,7 @@ runner_pool_fill(runner_t *runner)
 
     pool = &runner->pool;
 
-    if (runner->mode != RUNNER_RUNNING || pool->pending
+    if (runner->mode != RUNNER_RUNNING || runner->draining || pool->pending
         || pool->ready >= runner->options->pool || pool->timer.index)
     {
         return;
@@ -56,6 +58,7 @@ runner_pool_fill(runner_t *runner)
     if (container != NULL) {
         container->pooled = 1;
         pool->pending = 1;
+        pool->began = runner->loop.now;
         runner_container_create(container);
     }
 }
@@ -116,9 +119,12 @@ runner_pool_take(runner_t *runner, uint32_t memory, uint32_t disk)
 void
 runner_pool_ready(runner_container_t *container)
 {
+    uint64_t        pause;
+    runner_t       *runner;
     runner_pool_t  *pool;
 
-    pool = &container->runner->pool;
+    runner = container->runner;
+    pool = &runner->pool;
 
     pool->pending = 0;
     pool->failures = 0;
@@ -126,7 +132,14 @@ runner_pool_ready(runner_container_t *container)
     container->pool_next = pool->first;
     pool->first = container;
 
-    runner_pool_fill(container->runner);
+    /* commands have the processors for most of the time */
+
+    pause = RUNNER_POOL_PACE * (runner->loop.now - pool->began);
+
+    (void) runner_timer_start(&runner->loop, &pool->timer,
+                              pause < RUNNER_POOL_PAUSE ? RUNNER_POOL_PAUSE
+                              : pause > RUNNER_POOL_MAX_PAUSE
+                                ? RUNNER_POOL_MAX_PAUSE : pause);
 }
 
 

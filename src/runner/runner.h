@@ -25,10 +25,14 @@
 #define RUNNER_BUCKETS         1024              /* of sessions */
 #define RUNNER_MAX_WAITING     128               /* connections a sandbox */
 #define RUNNER_MAX_SENT        256               /* handed over, not taken */
-#define RUNNER_MAX_UNTOLD      8                 /* of these, in the queue */
+#define RUNNER_MAX_UNTOLD      8                 /* of both, in the queue */
 #define RUNNER_MAX_HELD        2                 /* run slots: one that is in
                                                     use, one on its way */
 #define RUNNER_MAX_HEAD        4096              /* of the runner's own */
+#define RUNNER_MAX_ASKED       1000              /* in one SESSIONS */
+#define RUNNER_MAX_SESSIONS    (RUNNER_MAX_ASKED                             \
+                                * (SANDBOX_WIRE_FIELD_SIZE                   \
+                                   + SANDBOX_WIRE_SESSION_SIZE))
 #define RUNNER_FAILURES        3                 /* in ... */
 #define RUNNER_FAILURES_MS     10000
 
@@ -38,8 +42,12 @@
 #define RUNNER_ADOPT_WAIT      30000             /* a host that just boots */
 #define RUNNER_STOP_WAIT       3000
 #define RUNNER_DEATH_WAIT      1000              /* after the channel broke */
+#define RUNNER_OPEN_WAIT       400               /* until an agent tells of a
+                                                    client that it serves */
 #define RUNNER_TAKE_WAIT       5000              /* twice, without a TAKEN */
 #define RUNNER_SYNC_INTERVAL   30000
+#define RUNNER_CLOCK_STEP      60000             /* the clock was set */
+#define RUNNER_CLOCK_WAIT      3600000           /* then nothing expires */
 
 
 typedef struct runner_s            runner_t;
@@ -52,6 +60,7 @@ typedef enum {
     RUNNER_CONN_HEAD,                    /* an operation of the runner */
     RUNNER_CONN_WAITING,                 /* for a sandbox, or for its end */
     RUNNER_CONN_SENT,                    /* handed over, not yet taken */
+    RUNNER_CONN_ANSWER,                  /* a long answer goes out */
     RUNNER_CONN_LINGER,                  /* refused, reads input away */
     RUNNER_CONN_CLOSED                   /* freed after this turn */
 } runner_conn_state_e;
@@ -74,6 +83,9 @@ struct runner_conn_s {
     uint64_t              deadline;      /* ms, of all its waiting */
     size_t                lingered;      /* bytes read away */
     unsigned              before;        /* DELETE: the state it found */
+    uint8_t              *out;           /* a long answer, or NULL */
+    size_t                out_size;
+    size_t                out_sent;
 
     sandbox_preamble_t    preamble;      /* without the key */
 };
@@ -159,6 +171,7 @@ struct runner_sandbox_s {
     unsigned              taken[2];      /* of them, in this second and the
                                             last one; not in a report yet */
     uint64_t              taken_until;   /* ms, it reads their requests */
+    uint64_t              open_until;    /* ms, its report has it then */
     unsigned              load;          /* counted in runner->queued */
 
     uint64_t              failures[RUNNER_FAILURES];
@@ -171,6 +184,7 @@ typedef struct {
     unsigned              ready;
     unsigned              pending;       /* being made: 0 or 1 */
     unsigned              failures;
+    uint64_t              began;         /* ms, monotonic: the last one */
     uint32_t              memory;        /* MiB that were asked for last */
     uint32_t              disk;
     runner_timer_t        timer;
@@ -211,6 +225,14 @@ struct runner_s {
     unsigned              max_live;
     unsigned              max_per_tenant;
     uint64_t              idle_ms;
+    uint64_t              expire_ms;     /* 0: never */
+    uint64_t              expire_from;   /* ms, monotonic; not before */
+    uint64_t              clock_wall;    /* both clocks, at one moment */
+    uint64_t              clock;
+
+    int                   draining;
+    uint64_t              drain_until;   /* ms, monotonic; then also busy */
+    runner_queue_t        drains;        /* DRAIN, answered when all is done */
 
     uint64_t              instance;      /* the last one that was given */
     uint32_t              number;        /* the last slot */

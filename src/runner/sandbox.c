@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "admit.h"
 #include "conn.h"
 #include "container.h"
 #include "control.h"
@@ -20,7 +21,6 @@
 
 
 static runner_sandbox_t *runner_sandbox_create(runner_conn_t *conn);
-static const char *runner_sandbox_admit(runner_sandbox_t *sandbox);
 static void runner_sandbox_instance(runner_sandbox_t *sandbox);
 static void runner_sandbox_caps(runner_sandbox_t *sandbox,
     const sandbox_preamble_t *preamble);
@@ -43,8 +43,8 @@ static uint32_t runner_sandbox_bound(uint32_t value, uint32_t min,
 void
 runner_sandbox_route(runner_conn_t *conn)
 {
-    const char          *code;
     runner_t            *runner;
+    runner_refusal_t     refusal;
     runner_sandbox_t    *sandbox;
     runner_container_t  *container;
     sandbox_preamble_t  *preamble;
@@ -68,10 +68,10 @@ runner_sandbox_route(runner_conn_t *conn)
     }
 
     if (preamble->operation == SANDBOX_OPERATION_COMMAND
-        && runner_session_full(runner))
+        && runner_admit_command(runner, preamble->tenant, &refusal) == -1)
     {
-        runner_conn_refuse(conn, "at_capacity", "too many commands wait on "
-                           "this host", 5);
+        runner_conn_refuse(conn, refusal.code, refusal.detail,
+                           refusal.retry_after);
         return;
     }
 
@@ -106,10 +106,9 @@ runner_sandbox_route(runner_conn_t *conn)
         return;
     }
 
-    code = runner_sandbox_admit(sandbox);
-
-    if (code != NULL) {
-        runner_conn_refuse(conn, code, "too many sandboxes are in use", 10);
+    if (runner_admit_sandbox(sandbox, &refusal) == -1) {
+        runner_conn_refuse(conn, refusal.code, refusal.detail,
+                           refusal.retry_after);
         return;
     }
 
@@ -141,8 +140,8 @@ runner_sandbox_route(runner_conn_t *conn)
 static runner_sandbox_t *
 runner_sandbox_create(runner_conn_t *conn)
 {
-    const char        *code;
     runner_t          *runner;
+    runner_refusal_t   refusal;
     runner_sandbox_t  *sandbox;
 
     runner = conn->runner;
@@ -155,11 +154,10 @@ runner_sandbox_create(runner_conn_t *conn)
         return NULL;
     }
 
-    code = runner_sandbox_admit(sandbox);
-
-    if (code != NULL) {
+    if (runner_admit_sandbox(sandbox, &refusal) == -1) {
         runner_session_remove(sandbox);
-        runner_conn_refuse(conn, code, "too many sandboxes are in use", 10);
+        runner_conn_refuse(conn, refusal.code, refusal.detail,
+                           refusal.retry_after);
         return NULL;
     }
 
@@ -171,27 +169,6 @@ runner_sandbox_create(runner_conn_t *conn)
     }
 
     return sandbox;
-}
-
-
-/* counts it as live if there may be one more; or the code of the refusal */
-
-static const char *
-runner_sandbox_admit(runner_sandbox_t *sandbox)
-{
-    const char  *code;
-
-    if (sandbox->live) {
-        return NULL;
-    }
-
-    code = runner_session_admit(sandbox->runner, sandbox->tenant);
-
-    if (code == NULL) {
-        runner_session_live(sandbox, 1);
-    }
-
-    return code;
 }
 
 
@@ -524,7 +501,7 @@ runner_sandbox_wait_again(runner_sandbox_t *sandbox, runner_queue_t *queue)
 void
 runner_sandbox_stopped(runner_sandbox_t *sandbox)
 {
-    const char  *code;
+    runner_refusal_t  refusal;
 
     if (sandbox->renew && sandbox->runner->mode == RUNNER_RUNNING) {
         sandbox->renew = 0;
@@ -533,15 +510,13 @@ runner_sandbox_stopped(runner_sandbox_t *sandbox)
     }
 
     if (sandbox->waiting.n && sandbox->runner->mode == RUNNER_RUNNING) {
-        code = runner_sandbox_admit(sandbox);
-
-        if (code == NULL) {
+        if (runner_admit_sandbox(sandbox, &refusal) == 0) {
             runner_container_start(sandbox->container);
             return;
         }
 
-        runner_sandbox_refuse(sandbox, code, "too many sandboxes are in use",
-                              10);
+        runner_sandbox_refuse(sandbox, refusal.code, refusal.detail,
+                              refusal.retry_after);
     }
 
     runner_session_live(sandbox, 0);
@@ -715,7 +690,7 @@ runner_sandbox_delete(runner_sandbox_t *sandbox)
 void
 runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
 {
-    const char          *code;
+    runner_refusal_t     refusal;
     runner_container_t  *container;
 
     container = NULL;
@@ -734,11 +709,9 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
         }
 
     } else {
-        code = runner_sandbox_admit(sandbox);
-
-        if (code != NULL) {
-            runner_conn_refuse(conn, code, "too many sandboxes are in use",
-                               10);
+        if (runner_admit_sandbox(sandbox, &refusal) == -1) {
+            runner_conn_refuse(conn, refusal.code, refusal.detail,
+                               refusal.retry_after);
             return;
         }
 

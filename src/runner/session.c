@@ -9,17 +9,16 @@
 
 #include "container.h"
 #include "file.h"
+#include "sandbox.h"
 #include "session.h"
 
 
-#define RUNNER_SESSION_STOPS  4     /* idle sandboxes, for a new one */
+#define RUNNER_SESSION_EXPIRES  16               /* in a second */
 
 
 static runner_sandbox_t **runner_session_bucket(runner_t *runner,
     const uint8_t *session);
 static void runner_session_unlink(runner_sandbox_t *sandbox);
-static runner_sandbox_t *runner_session_unused(runner_t *runner,
-    const runner_tenant_t *tenant);
 
 
 static runner_sandbox_t **
@@ -111,6 +110,7 @@ runner_session_remove(runner_sandbox_t *sandbox)
 
     runner_session_live(sandbox, 0);
     runner->queued -= sandbox->load;
+    sandbox->tenant->queued -= sandbox->load;
     runner_tenant_put(&runner->grants, sandbox->tenant);
 
     runner_loop_free_later(&runner->loop, &sandbox->later);
@@ -199,77 +199,13 @@ int
 runner_session_busy(const runner_sandbox_t *sandbox)
 {
     return sandbox->report.running || sandbox->report.queued
-           || sandbox->report.background || sandbox->ungranted
+           || sandbox->report.background || sandbox->report.open
+           || sandbox->ungranted
+           || sandbox->open_until > sandbox->runner->loop.now
            || sandbox->taken_until > sandbox->runner->loop.now
            || sandbox->waiting.n || sandbox->returned.n || sandbox->resets.n
            || sandbox->container->sent.n || sandbox->container->held
            || sandbox->container->state != RUNNER_CONTAINER_READY;
-}
-
-
-/* the first in the order of use that could be stopped, of one tenant or any */
-
-static runner_sandbox_t *
-runner_session_unused(runner_t *runner, const runner_tenant_t *tenant)
-{
-    runner_sandbox_t  *sandbox;
-
-    for (sandbox = runner->used_first;
-         sandbox != NULL;
-         sandbox = sandbox->used_next)
-    {
-        if ((tenant == NULL || sandbox->tenant == tenant)
-            && !runner_session_busy(sandbox))
-        {
-            return sandbox;
-        }
-    }
-
-    return NULL;
-}
-
-
-const char *
-runner_session_admit(runner_t *runner, runner_tenant_t *tenant)
-{
-    unsigned           stopped;
-    runner_tenant_t   *whose;
-    runner_sandbox_t  *sandbox;
-
-    /* after a limit was lowered there are more than one too many */
-
-    for (stopped = 0; stopped < RUNNER_SESSION_STOPS; stopped++) {
-
-        if (tenant->sandboxes >= runner->max_per_tenant) {
-            whose = tenant;
-
-        } else if (runner->live >= runner->max_live) {
-            whose = NULL;
-
-        } else {
-            break;
-        }
-
-        sandbox = runner_session_unused(runner, whose);
-
-        if (sandbox == NULL) {
-
-            if (stopped) {
-                break;
-            }
-
-            return whose ? "too_many_sandboxes" : "at_capacity";
-        }
-
-        /* from now on it does not count: it ends while the new one is made */
-
-        runner_log(RUNNER_LOG_INFO, "stopping sandbox %s to make room",
-                   sandbox->id);
-        runner_session_live(sandbox, 0);
-        runner_container_end(sandbox->container, SANDBOX_OUTCOME_LOST, 0);
-    }
-
-    return NULL;
 }
 
 
@@ -302,24 +238,102 @@ runner_session_idle(runner_t *runner)
 }
 
 
+/*
+ * Who trusts a clock deletes files by it: a sandbox goes only if the wall
+ * clock has told the same time as the monotonic one for a while.
+ */
+
+void
+runner_session_expire(runner_t *runner)
+{
+    int64_t            gone;
+    uint64_t           now, wait;
+    unsigned           i, n;
+    runner_sandbox_t  *sandbox, *next;
+
+    if (runner->expire_ms == 0) {
+        return;
+    }
+
+    now = runner_wall_ms();
+    gone = (int64_t) (now - runner->clock_wall)
+           - (int64_t) (runner->loop.now - runner->clock);
+
+    if (gone > RUNNER_CLOCK_STEP || gone < -RUNNER_CLOCK_STEP) {
+
+        if (runner->clock_wall) {
+            runner_log(RUNNER_LOG_WARN, "the clock was set: no sandbox "
+                       "expires for a while");
+        }
+
+        wait = runner->clock_wall ? RUNNER_CLOCK_WAIT : 0;
+        wait = wait < runner->expire_ms ? wait : runner->expire_ms;
+
+        runner->clock_wall = now;
+        runner->clock = runner->loop.now;
+        runner->expire_from = runner->loop.now + wait;
+    }
+
+    if (runner->loop.now < runner->expire_from) {
+        return;
+    }
+
+    n = 0;
+
+    for (i = 0; i < RUNNER_BUCKETS; i++) {
+        for (sandbox = runner->sessions[i]; sandbox != NULL; sandbox = next) {
+            next = sandbox->hash_next;
+
+            if (sandbox->live
+                || sandbox->container->state != RUNNER_CONTAINER_STOPPED
+                || sandbox->waiting.n || sandbox->resets.n || sandbox->renew
+                || sandbox->container->slot.record.used_ms
+                   + runner->expire_ms > now)
+            {
+                continue;
+            }
+
+            runner_log(RUNNER_LOG_NOTICE, "removing sandbox %s with its "
+                       "files: nobody has used it for %u s", sandbox->id,
+                       (unsigned) (runner->expire_ms / 1000));
+            (void) runner_sandbox_delete(sandbox);
+
+            if (++n == RUNNER_SESSION_EXPIRES) {
+                return;
+            }
+        }
+    }
+}
+
+
 void
 runner_session_load(runner_sandbox_t *sandbox)
 {
-    unsigned  load, untold;
+    unsigned        load, untold;
+    runner_conn_t  *conn;
 
     /*
      * What the agent has taken and not told of yet it mostly answers at once
-     * or refuses: whoever asks often must not fill the queue of all others.
+     * or refuses, and so it may be with what waits for an agent: whoever asks
+     * often must not fill the queue of all others.
      */
 
     untold = sandbox->ungranted + sandbox->taken[0] + sandbox->taken[1];
+
+    for (conn = sandbox->waiting.first;
+         conn != NULL && untold < RUNNER_MAX_UNTOLD;
+         conn = conn->link.next)
+    {
+        untold += conn->preamble.operation == SANDBOX_OPERATION_COMMAND;
+    }
 
     if (untold > RUNNER_MAX_UNTOLD) {
         untold = RUNNER_MAX_UNTOLD;
     }
 
-    load = sandbox->report.queued + untold + sandbox->waiting.n;
+    load = sandbox->report.queued + untold;
 
+    sandbox->tenant->queued += load - sandbox->load;
     sandbox->runner->queued += load - sandbox->load;
     sandbox->load = load;
 }
@@ -336,6 +350,12 @@ runner_session_sent(runner_sandbox_t *sandbox, runner_conn_t *conn)
 void
 runner_session_taken(runner_sandbox_t *sandbox, runner_conn_t *conn)
 {
+    /* if it takes longer, the agent says so; of commands it tells anyway */
+
+    if (conn->preamble.operation != SANDBOX_OPERATION_COMMAND) {
+        sandbox->open_until = sandbox->runner->loop.now + RUNNER_OPEN_WAIT;
+    }
+
     if (!conn->ungranted) {
         return;
     }
@@ -394,15 +414,6 @@ runner_session_tick(runner_t *runner)
             runner_session_load(sandbox);
         }
     }
-}
-
-
-int
-runner_session_full(const runner_t *runner)
-{
-    return (runner->grants.used >= runner->grants.total
-            || runner->grants.waiting)
-           && runner->queued >= runner->max_queued;
 }
 
 

@@ -1,6 +1,5 @@
 /*
- * Which sessions have a sandbox, who used theirs last, and how many there may
- * be.
+ * Which sessions have a sandbox, and who used theirs last.
  */
 
 #ifndef RUNNER_SESSION_H
@@ -20,12 +19,6 @@ runner_sandbox_t *runner_session_add(runner_t *runner, const uint8_t *session,
 /* Forgets it; no connection waits for it, and it has no container. */
 void runner_session_remove(runner_sandbox_t *sandbox);
 
-/*
- * May one more container run for this tenant?  Stops the least recently used
- * idle one if that makes room.  NULL: yes; else the code of the refusal.
- */
-const char *runner_session_admit(runner_t *runner, runner_tenant_t *tenant);
-
 /* Its container counts against the limits, or no more. */
 void runner_session_live(runner_sandbox_t *sandbox, int live);
 
@@ -37,6 +30,9 @@ int runner_session_busy(const runner_sandbox_t *sandbox);
 
 /* Stops those that have been idle for too long. */
 void runner_session_idle(runner_t *runner);
+
+/* Removes those that nobody has used for so long, where that is wanted. */
+void runner_session_expire(runner_t *runner);
 
 /* Counts its waiting commands anew. */
 void runner_session_load(runner_sandbox_t *sandbox);
@@ -53,9 +49,6 @@ void runner_session_sent_none(runner_sandbox_t *sandbox);
 
 /* Once a second: forgets what was taken long enough ago. */
 void runner_session_tick(runner_t *runner);
-
-/* 1: so many commands wait that no further one may. */
-int runner_session_full(const runner_t *runner);
 
 /* A number that no instance has had. */
 uint64_t runner_session_instance(runner_t *runner);

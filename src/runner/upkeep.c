@@ -14,6 +14,7 @@
 #include "child.h"
 #include "conn.h"
 #include "container.h"
+#include "drain.h"
 #include "file.h"
 #include "idmap.h"
 #include "pool.h"
@@ -357,6 +358,8 @@ runner_upkeep_tick(void *data)
 
     runner_session_tick(runner);
     runner_session_idle(runner);
+    runner_session_expire(runner);
+    runner_drain_tick(runner);
     runner_pool_fill(runner);
 
     if (runner->loop.now - runner->synced >= RUNNER_SYNC_INTERVAL) {
@@ -482,6 +485,7 @@ runner_upkeep_end(runner_t *runner, runner_mode_e mode)
         }
     }
 
+    runner_end_waiting(runner, &runner->drains);
     runner_pool_drop(runner);
 
     rc = 0;

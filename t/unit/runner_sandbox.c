@@ -3,7 +3,8 @@
  * pairs, an agent is the other end of a control channel, slots are made up.
  */
 
-/* link: src/runner/conn.c src/runner/container.c src/runner/control.c */
+/* link: src/runner/admit.c src/runner/conn.c src/runner/container.c */
+/* link: src/runner/control.c src/runner/drain.c src/runner/tell.c */
 /* link: src/runner/error.c src/runner/file.c src/runner/grants.c */
 /* link: src/runner/jobs.c src/runner/log.c src/runner/loop.c */
 /* link: src/runner/message.c src/runner/operation.c src/runner/pool.c */
