@@ -584,9 +584,9 @@ ngx_http_sandbox_store_problem(ngx_http_request_t *r,
 
     case SANDBOX_STORE_EXISTS:
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_CONFLICT, "file_exists",
-                                "There is a file of that name. Choose "
-                                "another one, or say that it is to be "
-                                "overwritten.");
+                                "There is a file of that name: choose "
+                                "another \"name\", or set \"overwrite\" "
+                                "to true.");
         return;
 
     case SANDBOX_STORE_PRECONDITION:

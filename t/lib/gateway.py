@@ -521,7 +521,8 @@ http {
                 c.close()
 
     def request_h2(self, method, path, body, headers, timeout):
-        command = ["curl", "-si", "--http2-prior-knowledge", "-X", method,
+        command = ["curl", "-si", "--path-as-is", "--http2-prior-knowledge",
+                   "-X", method,
                    "-m", str(timeout * SLOW), "-H", "Expect:",
                    "http://127.0.0.1:%d%s" % (self.port, path)]
         for name, value in headers.items():
