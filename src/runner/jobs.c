@@ -174,7 +174,7 @@ runner_jobs_thread(void *data)
 }
 
 
-/* in Linux the priority is a thread's; who may not raise it must not lower it */
+/* a thread has a priority of its own; who can't raise it must not lower it */
 
 static int
 runner_jobs_can_nice(void)

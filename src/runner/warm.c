@@ -19,7 +19,7 @@
 #define RUNNER_WARM_DEPTH  12                    /* folders in one another */
 #define RUNNER_WARM_FILES  50000
 #define RUNNER_WARM_MAX    ((uint64_t) 1024 * 1024 * 1024)
-#define RUNNER_WARM_SHARE  4                     /* of the memory that is free */
+#define RUNNER_WARM_SHARE  4                     /* of the free memory */
 
 
 typedef struct {
