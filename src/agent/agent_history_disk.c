@@ -37,6 +37,7 @@ static void agent_history_work(agent_timer_t *timer);
 static void agent_history_work_output(agent_timer_t *timer);
 static void agent_history_save(void);
 static void agent_history_relieve(void);
+static agent_history_t *agent_history_excess(void);
 static int agent_history_record(agent_history_t *h, unsigned type,
     agent_store_place_t *place);
 static int agent_history_compact_all(void);
@@ -337,22 +338,54 @@ agent_history_save(void)
 }
 
 
-/* Output in memory goes to the disk, or for good, until it is in bounds. */
+/*
+ * Output in memory goes to the disk until it is in bounds; what the disk did
+ * not take goes for good, the oldest first.
+ */
 
 static void
 agent_history_relieve(void)
 {
+    agent_history_t  *h;
+
     while (agent_history.memory > AGENT_HISTORY_MEMORY) {
         if (agent_history_step()) {
             continue;
         }
 
-        if (agent_history.kept_count == 0) {
+        h = agent_history_excess();
+        if (h == NULL) {
             break;
         }
 
-        agent_history_drop(agent_history.kept[0]);
+        agent_history_drop(h);
     }
+}
+
+
+/* One that is beyond the bounds alone, or the oldest that is in memory. */
+
+static agent_history_t *
+agent_history_excess(void)
+{
+    unsigned          i;
+    agent_history_t  *h, *oldest;
+
+    oldest = NULL;
+
+    for (i = 0; i < agent_history.kept_count; i++) {
+        h = agent_history.kept[i];
+
+        if (h->memory > AGENT_HISTORY_MEMORY) {
+            return h;
+        }
+
+        if (oldest == NULL && h->memory) {
+            oldest = h;
+        }
+    }
+
+    return oldest;
 }
 
 
@@ -531,10 +564,6 @@ agent_history_step(void)
         agent_store_output_trim(&agent_history_file.store, h->place, 0);
         h->place = -1;
 
-        if (agent_history.memory > AGENT_HISTORY_MEMORY) {
-            agent_history_drop(h);
-        }
-
         /* what is beyond its share of the disk is no fault */
 
         if (error != EFBIG && !agent_history_said) {
@@ -552,6 +581,7 @@ static int
 agent_history_begin_write(agent_history_t *h)
 {
     size_t          size;
+    unsigned        i;
     uint64_t        whole;
     agent_store_t  *store;
 
@@ -590,11 +620,19 @@ agent_history_begin_write(agent_history_t *h)
             continue;
         }
 
-        if (agent_history.kept[0] == h) {
+        /* what is in memory takes no room there */
+
+        for (i = 0; i < agent_history.kept_count; i++) {
+            if (agent_history.kept[i]->stored) {
+                break;
+            }
+        }
+
+        if (i == agent_history.kept_count) {
             break;
         }
 
-        agent_history_drop(agent_history.kept[0]);
+        agent_history_drop(agent_history.kept[i]);
     }
 
     return 0;

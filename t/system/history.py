@@ -434,13 +434,31 @@ def full_disk():
         a = small("echo 59; head -c 100000 /dev/zero", "c59")
         same(len(a.stdout), 100003, "its output is known, in memory")
 
+        # and stays so when the disk has refused it: the oldest goes
         settle(r, "n")
+        for i in range(59, 49, -1):
+            a = small("echo %d; head -c 100000 /dev/zero" % i, "c%d" % i)
+            same(len(a.stdout), 100000 + len("%d\n" % i), "in memory")
+            check("OUTPUT_EXPIRED" not in a.result, "known", i)
+        a = small("echo 0; head -c 100000 /dev/zero", "c0")
+        same(a.result["OUTPUT_EXPIRED"], 1, "the oldest")
+
         kill_agent(r, "n")
         records = history(r, "n")
         same(ids(records), ["c%d" % i for i in range(59, -1, -1)]
              + ["fill", "before"], "receipts outlive the agent")
         check("OUTPUT_EXPIRED" not in records[-1]
               or "OUTPUT_EXPIRED" in records[0], "old output at most")
+
+        # one that is too large for memory takes nobody else with it
+        small("echo kept", "kept")
+        large = dict(output=4 << 20)
+        a = small("head -c 4100000 /dev/zero", "large", **large)
+        same(len(a.stdout), 4100000)
+        settle(r, "n")
+        same(small("echo kept", "kept").stdout, b"kept\n")
+        a = small("head -c 4100000 /dev/zero", "large", **large)
+        same((len(a.stdout), a.result["OUTPUT_EXPIRED"]), (0, 1), "too large")
 
         same(small("rm big; echo room", "room").stdout, b"room\n")
         same(small("echo after", "after").stdout, b"after\n")
