@@ -255,6 +255,8 @@ struct ngx_http_sandbox_loc_conf_s {
     sandbox_store_quota_t          quota;        /* of it */
 
     ngx_http_sandbox_caps_t        caps;
+    ngx_str_t                      skills;       /* the library; data NULL: not
+                                                    said, empty: none */
 
     ngx_msec_t                     connect_timeout;
     ngx_msec_t                     send_timeout;

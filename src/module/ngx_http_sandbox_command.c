@@ -4,6 +4,7 @@
  * the JSON is the next file's concern.
  */
 
+#include "ngx_http_sandbox_skills.h"
 #include "ngx_http_sandbox_stage.h"
 
 
@@ -415,6 +416,11 @@ ngx_http_sandbox_body_done(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
     if (ctx->save) {
         ngx_http_sandbox_save_start(r, ctx);
+        return;
+    }
+
+    if (ctx->route->handler == ngx_http_sandbox_skills_add_handler) {
+        ngx_http_sandbox_skills_add(r, ctx);
         return;
     }
 

@@ -13,8 +13,6 @@ static ngx_http_sandbox_store_op_t *ngx_http_sandbox_files_start(
     ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     ngx_http_sandbox_store_pt handler, ngx_int_t *rc);
 static ngx_int_t ngx_http_sandbox_files_name(ngx_http_sandbox_ctx_t *ctx);
-static ngx_int_t ngx_http_sandbox_files_page(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *after, size_t *limit);
 static void ngx_http_sandbox_files_listed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 static ngx_int_t ngx_http_sandbox_files_render(ngx_http_request_t *r,
@@ -23,15 +21,22 @@ static void ngx_http_sandbox_files_found(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_files_removed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
-static ngx_int_t ngx_http_sandbox_files_location(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 
 
 sandbox_store_kind_e
 ngx_http_sandbox_files_kind(ngx_http_sandbox_ctx_t *ctx)
 {
-    return ngx_strncmp(ctx->route->operation.data, "attachment", 10) == 0
-           ? SANDBOX_STORE_ATTACHMENTS : SANDBOX_STORE_FILES;
+    switch (ctx->route->operation.data[0]) {
+
+    case 'a':
+        return SANDBOX_STORE_ATTACHMENTS;
+
+    case 's':
+        return SANDBOX_STORE_SKILLS;
+
+    default:
+        return SANDBOX_STORE_FILES;
+    }
 }
 
 
@@ -115,7 +120,7 @@ ngx_http_sandbox_files_list_handler(ngx_http_request_t *r,
 
 /* a cursor is the last name there was, in base64url */
 
-static ngx_int_t
+ngx_int_t
 ngx_http_sandbox_files_page(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_str_t *after, size_t *limit)
 {
@@ -330,7 +335,7 @@ ngx_http_sandbox_files_answer(ngx_http_request_t *r,
 
 /* where it is now, under the name that it got */
 
-static ngx_int_t
+ngx_int_t
 ngx_http_sandbox_files_location(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op)
 {
@@ -356,7 +361,7 @@ ngx_http_sandbox_files_location(ngx_http_request_t *r,
 
     p = ngx_sprintf(p, "v1/conversations/%V/%s/", &ctx->conversation,
                     op->kind == SANDBOX_STORE_ATTACHMENTS ? "attachments"
-                                                          : "files");
+                    : op->kind == SANDBOX_STORE_SKILLS ? "skills" : "files");
     p = (u_char *) ngx_escape_uri(p, (u_char *) op->entry.name,
                                   op->entry.name_len,
                                   NGX_ESCAPE_URI_COMPONENT);

@@ -2,7 +2,7 @@
  * GET health and GET v1/limits: what is known without asking anybody.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_skills.h"
 
 
 static u_char *ngx_http_sandbox_limits_caps(u_char *p,
@@ -114,10 +114,14 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
 
     if (slcf->store) {
         p = ngx_sprintf(p, "},\"store\":{\"files\":%uL,\"bytes\":%uL"
-                        ",\"tenantBytes\":%uL,\"attachments\":%d",
+                        ",\"tenantBytes\":%uL,\"attachments\":%d"
+                        ",\"skills\":%d,\"skillBytes\":%uL"
+                        ",\"skillLibrary\":%s",
                         slcf->quota.files, slcf->quota.size,
                         slcf->quota.tenant_size,
-                        SANDBOX_STORE_MAX_ATTACHMENTS);
+                        SANDBOX_STORE_MAX_ATTACHMENTS,
+                        SANDBOX_STORE_MAX_SKILLS, SANDBOX_SKILL_MAX_BYTES,
+                        slcf->skills.len ? "true" : "false");
         *p++ = '}';
 
     } else {

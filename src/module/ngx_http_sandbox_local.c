@@ -20,7 +20,7 @@ static void ngx_http_sandbox_local_health(
 /* later releases bring these, one by one */
 
 static const char *const  ngx_http_sandbox_local_unsupported[] = {
-    "fs", "skills", "mcp", NULL
+    "mcp", NULL
 };
 
 

@@ -4,7 +4,7 @@
  * time, and knows no wire, no JSON.
  */
 
-#include "ngx_http_sandbox_store.h"
+#include "ngx_http_sandbox_skills.h"
 
 #include <malloc.h>
 
@@ -152,6 +152,13 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
     { ngx_string("sandbox_store"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1234,
       ngx_http_sandbox_conf_store,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_skills"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_skills,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -512,6 +519,10 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               5000);
     ngx_conf_merge_msec_value(conf->send_timeout, prev->send_timeout, 300000);
     ngx_http_sandbox_policy_merge(conf, prev);
+
+    if (conf->skills.data == NULL) {
+        conf->skills = prev->skills;
+    }
 
     if (conf->store == NGX_CONF_UNSET_PTR) {
         conf->quota = prev->quota;

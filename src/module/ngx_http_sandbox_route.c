@@ -4,7 +4,7 @@
  * could read another way.  Knows no identity.
  */
 
-#include "ngx_http_sandbox_store.h"
+#include "ngx_http_sandbox_skills.h"
 
 
 static ngx_int_t ngx_http_sandbox_route_raw(ngx_http_request_t *r);
@@ -126,6 +126,31 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       NGX_HTTP_POST,
       ngx_string("file.link"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_link_handler },
+
+    { ngx_string("v1/conversations/*/skills"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("skill.list"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_skills_list_handler },
+
+    { ngx_string("v1/conversations/*/skills"),
+      NGX_HTTP_POST,
+      ngx_string("skill.load"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_skills_add_handler },
+
+    { ngx_string("v1/conversations/*/skills/+"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("skill.get"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_skills_get_handler },
+
+    { ngx_string("v1/conversations/*/skills/+"),
+      NGX_HTTP_PUT,
+      ngx_string("skill.put"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_upload_handler },
+
+    { ngx_string("v1/conversations/*/skills/+"),
+      NGX_HTTP_DELETE,
+      ngx_string("skill.delete"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_skills_remove_handler },
 
     { ngx_string("v1/conversations/*/fs"),
       NGX_HTTP_GET|NGX_HTTP_HEAD,

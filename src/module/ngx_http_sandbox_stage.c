@@ -1,9 +1,11 @@
 /*
- * Staging: a command names the attachments of its conversation; those that
- * its sandbox has not, the agent asks for, and the command is sent once more
- * with them in its body.  What the agent makes of them is its own concern.
+ * Staging: a command names the attachments and skills of its conversation;
+ * those that its sandbox has not, the agent asks for, and the command is sent
+ * once more with them in its body.  What the agent makes of them is its own
+ * concern.
  */
 
+#include "ngx_http_sandbox_skills.h"
 #include "ngx_http_sandbox_stage.h"
 
 
@@ -14,13 +16,15 @@
 /* kind, 0, length of the name, etag, size */
 
 #define NGX_HTTP_SANDBOX_STAGE_FIXED   (1 + 1 + 2 + SANDBOX_STORE_ETAG + 8)
-#define NGX_HTTP_SANDBOX_STAGE_KIND    1         /* an attachment */
+#define NGX_HTTP_SANDBOX_STAGE_FILE    1         /* kinds: an attachment */
+#define NGX_HTTP_SANDBOX_STAGE_SKILL   2
 
 
 /* a file that the agent asked for */
 
 typedef struct {
     ngx_uint_t                     index;        /* in the list */
+    sandbox_skill_t               *skill;        /* has requirements */
     ngx_file_t                     file;
 } ngx_http_sandbox_stage_file_t;
 
@@ -30,9 +34,10 @@ struct ngx_http_sandbox_stage_s {
     sandbox_store_list_t           notices;      /* of refused uploads */
     sandbox_store_fault_t          fault;        /* of those */
     ngx_str_t                      head;         /* without any of it */
+    ngx_uint_t                     attachments;  /* of the list, then skills */
     ngx_uint_t                     tries;
     ngx_uint_t                     n;            /* files */
-    ngx_http_sandbox_stage_file_t  files[SANDBOX_STORE_MAX_ATTACHMENTS];
+    ngx_http_sandbox_stage_file_t  files[SANDBOX_WIRE_MAX_STAGED];
     uint64_t                       size;         /* bytes of the files */
     unsigned                       listed:1;
     unsigned                       stale:1;      /* one is another by now */
@@ -43,6 +48,9 @@ static void ngx_http_sandbox_stage_cleanup(void *data);
 static void ngx_http_sandbox_stage_close(ngx_http_sandbox_stage_t *stage);
 static void ngx_http_sandbox_stage_list(ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_stage_open(ngx_http_sandbox_store_op_t *op);
+static void ngx_http_sandbox_stage_skills(ngx_http_sandbox_store_op_t *op);
+static void ngx_http_sandbox_stage_required(
+    ngx_http_sandbox_stage_file_t *file);
 static void ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 static ngx_int_t ngx_http_sandbox_stage_head(ngx_http_request_t *r,
@@ -56,6 +64,8 @@ static ssize_t ngx_http_sandbox_stage_recv(ngx_connection_t *c, u_char *buf,
     size_t size);
 static ngx_chain_t *ngx_http_sandbox_stage_piece(ngx_http_request_t *r,
     ngx_chain_t *last, u_char *p, size_t n);
+static u_char *ngx_http_sandbox_stage_packages(u_char *p,
+    ngx_http_sandbox_stage_t *stage, ngx_uint_t file, ngx_uint_t *n);
 static u_char *ngx_http_sandbox_stage_notice(u_char *p, ngx_uint_t first,
     ngx_str_t *name, ngx_str_t *code, ngx_str_t *detail);
 
@@ -130,6 +140,8 @@ ngx_http_sandbox_stage_close(ngx_http_sandbox_stage_t *stage)
         if (stage->files[i].file.fd != NGX_INVALID_FILE) {
             (void) ngx_close_file(stage->files[i].file.fd);
         }
+
+        free(stage->files[i].skill);
     }
 
     stage->n = 0;
@@ -146,15 +158,52 @@ ngx_http_sandbox_stage_list(ngx_http_sandbox_store_op_t *op)
 
     sandbox_store_list_free(&op->list);
 
-    (void) sandbox_store_list(&op->place, op->kind, NULL, 0,
-                              SANDBOX_STORE_MAX_ATTACHMENTS, &op->list,
-                              &op->fault);
+    if (sandbox_store_list(&op->place, SANDBOX_STORE_ATTACHMENTS, NULL, 0,
+                           SANDBOX_STORE_MAX_ATTACHMENTS, &op->list,
+                           &op->fault)
+        == SANDBOX_STORE_OK)
+    {
+        stage->attachments = op->list.n;
+        ngx_http_sandbox_stage_skills(op);
+    }
 
     if (op->fault.status == SANDBOX_STORE_OK && !stage->listed) {
         stage->listed = 1;
         (void) sandbox_store_take_notices(&op->place, &stage->notices,
                                           &stage->fault);
     }
+}
+
+
+static void
+ngx_http_sandbox_stage_skills(ngx_http_sandbox_store_op_t *op)
+{
+    sandbox_store_list_t    skills;
+    sandbox_store_entry_t  *entries;
+
+    if (sandbox_store_list(&op->place, SANDBOX_STORE_SKILLS, NULL, 0,
+                           SANDBOX_STORE_MAX_SKILLS, &skills, &op->fault)
+        != SANDBOX_STORE_OK
+        || skills.n == 0)
+    {
+        return;
+    }
+
+    entries = realloc(op->list.entries, (op->list.n + skills.n)
+                                        * sizeof(sandbox_store_entry_t));
+    if (entries == NULL) {
+        op->fault.status = SANDBOX_STORE_FAILED;
+        op->fault.error = ENOMEM;
+        op->fault.call = "realloc";
+
+    } else {
+        ngx_memcpy(entries + op->list.n, skills.entries,
+                   skills.n * sizeof(sandbox_store_entry_t));
+        op->list.entries = entries;
+        op->list.n += skills.n;
+    }
+
+    sandbox_store_list_free(&skills);
 }
 
 
@@ -165,22 +214,31 @@ ngx_http_sandbox_stage_open(ngx_http_sandbox_store_op_t *op)
 {
     ngx_http_sandbox_stage_t *stage = op->data;
 
-    int                     fd;
-    ngx_uint_t              i;
-    sandbox_store_entry_t  *entry;
+    int                             fd;
+    ngx_uint_t                      i;
+    sandbox_store_entry_t          *entry;
+    ngx_http_sandbox_stage_file_t  *file;
 
     stage->size = 0;
     stage->stale = 0;
 
     for (i = 0; i < stage->n; i++) {
-        entry = &op->list.entries[stage->files[i].index];
+        file = &stage->files[i];
+        entry = &op->list.entries[file->index];
 
-        if (sandbox_store_lookup(&op->place, op->kind, entry->name,
-                                 entry->name_len, NULL, &op->entry, &fd,
-                                 &op->fault)
+        if (sandbox_store_lookup(&op->place,
+                                 file->index < stage->attachments
+                                 ? SANDBOX_STORE_ATTACHMENTS
+                                 : SANDBOX_STORE_SKILLS,
+                                 entry->name, entry->name_len, NULL,
+                                 &op->entry, &fd, &op->fault)
             == SANDBOX_STORE_OK)
         {
-            stage->files[i].file.fd = fd;
+            file->file.fd = fd;
+
+            if (file->index >= stage->attachments) {
+                ngx_http_sandbox_stage_required(file);
+            }
 
         } else if (op->fault.status != SANDBOX_STORE_MISSING) {
             return;
@@ -202,6 +260,26 @@ ngx_http_sandbox_stage_open(ngx_http_sandbox_store_op_t *op)
     if (stage->stale) {
         ngx_http_sandbox_stage_close(stage);
         ngx_http_sandbox_stage_list(op);
+    }
+}
+
+
+/* what the result is to tell of a skill */
+
+static void
+ngx_http_sandbox_stage_required(ngx_http_sandbox_stage_file_t *file)
+{
+    file->skill = malloc(sizeof(sandbox_skill_t));
+
+    if (file->skill == NULL) {
+        return;
+    }
+
+    sandbox_store_skill_record(file->file.fd, file->skill);
+
+    if (file->skill->paths == 0) {
+        free(file->skill);
+        file->skill = NULL;
     }
 }
 
@@ -275,7 +353,8 @@ ngx_http_sandbox_stage_head(ngx_http_request_t *r,
     for (i = 0; i < list->n; i++) {
         entry = &list->entries[i];
 
-        item[0] = NGX_HTTP_SANDBOX_STAGE_KIND;
+        item[0] = i < stage->attachments ? NGX_HTTP_SANDBOX_STAGE_FILE
+                                         : NGX_HTTP_SANDBOX_STAGE_SKILL;
         item[1] = 0;
         sandbox_put16(item + 2, (uint16_t) entry->name_len);
         ngx_memcpy(item + 4, entry->sha256, SANDBOX_STORE_ETAG);
@@ -307,9 +386,9 @@ ngx_http_sandbox_stage_head(ngx_http_request_t *r,
     if (ctx->wire.head.len > SANDBOX_WIRE_MAX_HEAD) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                 "body_too_large",
-                                "Command, environment and the names of the "
-                                "attachments are too large together, at most "
-                                "768 KiB.");
+                                "Command, environment and the names of "
+                                "attachments and skills are too large "
+                                "together, at most 768 KiB.");
         return NGX_DECLINED;
     }
 
@@ -342,9 +421,10 @@ ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
     if (stage == NULL || stage->tries == NGX_HTTP_SANDBOX_STAGE_TRIES) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
                                 "staging_conflict",
-                                "The attachments of the conversation change "
-                                "faster than they can be brought to its "
-                                "sandbox; nothing was started.");
+                                "The attachments and skills of the "
+                                "conversation change faster than they can be "
+                                "brought to its sandbox; nothing was "
+                                "started.");
         ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
         return NGX_DECLINED;
     }
@@ -354,8 +434,8 @@ ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
 
     if (ngx_http_sandbox_stage_read(ctx, stage) != NGX_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "sandbox agent asked for attachments that there are "
-                      "not: its version does not fit this one's");
+                      "sandbox agent asked for attachments or skills that "
+                      "there are not: its version does not fit this one's");
         ctx->wire.bad = 1;
         ngx_http_sandbox_upstream_lost(ctx);
         return NGX_DECLINED;
@@ -417,7 +497,7 @@ ngx_http_sandbox_stage_read(ngx_http_sandbox_ctx_t *ctx,
             file->index = index;
             file->file.fd = NGX_INVALID_FILE;
             file->file.log = ctx->request->connection->log;
-            ngx_str_set(&file->file.name, "sandbox attachment");
+            ngx_str_set(&file->file.name, "sandbox attachment or skill");
 
             stage->n = i + 1;
         }
@@ -561,6 +641,7 @@ ngx_http_sandbox_stage_size(ngx_http_sandbox_ctx_t *ctx,
     ngx_http_sandbox_result_t *result)
 {
     size_t            size;
+    ngx_uint_t        i;
     sandbox_field_t   field;
     sandbox_fields_t  fields;
 
@@ -576,6 +657,13 @@ ngx_http_sandbox_stage_size(ngx_http_sandbox_ctx_t *ctx,
 
     if (ctx->stage && result == &ctx->wire.result) {
         size += ctx->stage->notices.n * (256 + 6 * SANDBOX_STORE_MAX_NAME);
+
+        for (i = 0; i < ctx->stage->n; i++) {
+            if (ctx->stage->files[i].skill) {
+                size += ctx->stage->files[i].skill->paths
+                        * (128 + 6 * NGX_HTTP_SANDBOX_SKILL_DETAIL);
+            }
+        }
     }
 
     return size;
@@ -613,6 +701,10 @@ ngx_http_sandbox_stage_notices(u_char *p, ngx_http_sandbox_ctx_t *ctx,
             p = ngx_http_sandbox_stage_notice(p, n++ == 0, &part[1], &part[0],
                                               &part[2]);
         }
+
+        for (i = 0; i < ctx->stage->n; i++) {
+            p = ngx_http_sandbox_stage_packages(p, ctx->stage, i, &n);
+        }
     }
 
     sandbox_fields_init(&fields, result->fields.data, result->fields.len);
@@ -647,6 +739,40 @@ ngx_http_sandbox_stage_notices(u_char *p, ngx_http_sandbox_ctx_t *ctx,
     }
 
     *p++ = ']';
+
+    return p;
+}
+
+
+/* a skill was sent along, and packages that it wants are not in it */
+
+static u_char *
+ngx_http_sandbox_stage_packages(u_char *p, ngx_http_sandbox_stage_t *stage,
+    ngx_uint_t file, ngx_uint_t *n)
+{
+    u_char                  text[NGX_HTTP_SANDBOX_SKILL_DETAIL];
+    ngx_str_t               name, code, detail;
+    ngx_uint_t              i;
+    sandbox_skill_t        *skill;
+    sandbox_store_entry_t  *entry;
+
+    skill = stage->files[file].skill;
+
+    if (skill == NULL) {
+        return p;
+    }
+
+    entry = &stage->op->list.entries[stage->files[file].index];
+    name.data = (u_char *) entry->name;
+    name.len = entry->name_len;
+    ngx_str_set(&code, "requirements");
+    detail.data = text;
+
+    for (i = 0; i < skill->paths; i++) {
+        detail.len = ngx_http_sandbox_skills_required(text, &name, skill, i);
+        p = ngx_http_sandbox_stage_notice(p, (*n)++ == 0, &name, &code,
+                                          &detail);
+    }
 
     return p;
 }

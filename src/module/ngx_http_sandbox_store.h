@@ -155,8 +155,16 @@ ngx_int_t ngx_http_sandbox_files_get_handler(ngx_http_request_t *r,
 ngx_int_t ngx_http_sandbox_files_remove_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
-/* By the route: SANDBOX_STORE_ATTACHMENTS or SANDBOX_STORE_FILES. */
+/* By the route: attachments, files or skills. */
 sandbox_store_kind_e ngx_http_sandbox_files_kind(ngx_http_sandbox_ctx_t *ctx);
+
+/* "limit" and "cursor" of a list; NGX_DECLINED: a problem is set. */
+ngx_int_t ngx_http_sandbox_files_page(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *after, size_t *limit);
+
+/* Header "Location": where op->entry is now. */
+ngx_int_t ngx_http_sandbox_files_location(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 
 /* If-Match and If-None-Match of the request. */
 void ngx_http_sandbox_files_condition(ngx_http_request_t *r,

@@ -1,10 +1,10 @@
 /*
- * PUT and POST of a file into the store: its bytes go to a thread piece by
- * piece, and nothing more is read of the client meanwhile.  What the file is
- * called and whether it may be written is decided when it is whole.
+ * PUT and POST of a file into the store, and PUT of a skill: its bytes go to a
+ * thread piece by piece, and nothing more is read of the client meanwhile.
+ * What it is called and whether it may be written is decided when it is whole.
  */
 
-#include "ngx_http_sandbox_store.h"
+#include "ngx_http_sandbox_skills.h"
 
 
 #define NGX_HTTP_SANDBOX_UPLOAD_PIECE  (128 * 1024)
@@ -13,6 +13,7 @@
 struct ngx_http_sandbox_upload_s {
     ngx_str_t                      name;
     ngx_uint_t                     mode;         /* sandbox_store_mode_e */
+    off_t                          most;         /* bytes */
     ngx_buf_t                     *piece;
     off_t                          taken;
     ngx_http_sandbox_store_op_t   *op;
@@ -80,7 +81,15 @@ ngx_http_sandbox_upload_handler(ngx_http_request_t *r,
     up->op->data = up;
     ctx->upload = up;
 
-    if (r->headers_in.content_length_n > slcf->caps.file_size) {
+    if (up->op->kind == SANDBOX_STORE_SKILLS) {
+        up->most = SANDBOX_SKILL_MAX_BYTES;
+        up->op->writer.max = SANDBOX_SKILL_MAX_BYTES;
+
+    } else {
+        up->most = slcf->caps.file_size;
+    }
+
+    if (r->headers_in.content_length_n > up->most) {
         return ngx_http_sandbox_upload_refused(r, ctx, up);
     }
 
@@ -147,7 +156,9 @@ ngx_http_sandbox_upload_name(ngx_http_request_t *r,
         up->mode = SANDBOX_STORE_FREE_NAME;
     }
 
-    wrong = sandbox_store_name_wrong((char *) up->name.data, up->name.len);
+    wrong = ngx_http_sandbox_files_kind(ctx) == SANDBOX_STORE_SKILLS
+            ? sandbox_skill_name_wrong((char *) up->name.data, up->name.len)
+            : sandbox_store_name_wrong((char *) up->name.data, up->name.len);
 
     if (wrong) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_name", wrong);
@@ -247,16 +258,14 @@ static ngx_int_t
 ngx_http_sandbox_upload_take(ngx_http_request_t *r,
     ngx_http_sandbox_upload_t *up)
 {
-    size_t                        n;
-    ngx_buf_t                    *b, *piece;
-    ngx_chain_t                  *cl;
-    ngx_http_sandbox_loc_conf_t  *slcf;
+    size_t        n;
+    ngx_buf_t    *b, *piece;
+    ngx_chain_t  *cl;
 
     if (r->request_body == NULL) {
         return NGX_OK;
     }
 
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
     piece = up->piece;
 
     while (r->request_body->bufs) {
@@ -273,7 +282,7 @@ ngx_http_sandbox_upload_take(ngx_http_request_t *r,
 
         n = b->last - b->pos;
 
-        if ((off_t) n > slcf->caps.file_size - up->taken) {
+        if ((off_t) n > up->most - up->taken) {
             return NGX_DECLINED;
         }
 
@@ -325,6 +334,18 @@ ngx_http_sandbox_upload_commit(ngx_http_request_t *r,
         ngx_del_timer(r->connection->read);
     }
 
+    if (up->op->kind == SANDBOX_STORE_SKILLS) {
+
+        if (ngx_http_sandbox_skill_commit(up->op, &up->name, up->piece->pos,
+                                          up->piece->last - up->piece->pos)
+            != NGX_OK)
+        {
+            ngx_http_sandbox_upload_end(r, ctx, up);
+        }
+
+        return;
+    }
+
     up->op->handler = ngx_http_sandbox_upload_committed;
 
     if (ngx_http_sandbox_store_commit(up->op, &up->name, up->mode,
@@ -364,15 +385,12 @@ ngx_http_sandbox_upload_refused(ngx_http_request_t *r,
 {
     ngx_uint_t                    begun;
     ngx_http_sandbox_store_op_t  *op;
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
     op = up->op;
     begun = (up->piece != NULL);
 
     op->fault.status = SANDBOX_STORE_TOO_LARGE;
-    op->fault.limit = slcf->caps.file_size;
+    op->fault.limit = up->most;
 
     ngx_http_sandbox_store_problem(r, ctx, op);
 
@@ -393,9 +411,7 @@ ngx_http_sandbox_upload_refused(ngx_http_request_t *r,
 
     op->handler = ngx_http_sandbox_upload_noticed;
 
-    if (ngx_http_sandbox_store_notice(op, &up->name, slcf->caps.file_size)
-        != NGX_OK)
-    {
+    if (ngx_http_sandbox_store_notice(op, &up->name, up->most) != NGX_OK) {
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 

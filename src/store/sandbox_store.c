@@ -24,6 +24,7 @@ enum {
     SANDBOX_STORE_FIELD_SHA256,
     SANDBOX_STORE_FIELD_TYPE,
     SANDBOX_STORE_FIELD_COMMAND,
+    SANDBOX_STORE_FIELD_RECORD,
     SANDBOX_STORE_FIELD_LAST
 };
 
@@ -197,6 +198,49 @@ sandbox_store_write_block(const sandbox_store_entry_t *entry,
 }
 
 
+void
+sandbox_store_write_record(uint8_t block[SANDBOX_STORE_BLOCK],
+    const uint8_t *p, size_t size)
+{
+    uint8_t   *end;
+    uint32_t   n, sum;
+
+    n = (uint32_t) (sandbox_store_get64(block + 8) >> 32);
+    end = sandbox_store_field(block + SANDBOX_STORE_START + n,
+                              SANDBOX_STORE_FIELD_RECORD, p, size);
+
+    n = (uint32_t) (end - block - SANDBOX_STORE_START);
+    sum = sandbox_store_checksum(block + SANDBOX_STORE_START, n);
+
+    sandbox_store_put64(block + 8, (uint64_t) n << 32 | sum);
+}
+
+
+const uint8_t *
+sandbox_store_read_record(const uint8_t *block, size_t *size)
+{
+    size_t          n, len;
+    const uint8_t  *p;
+
+    n = (size_t) (sandbox_store_get64(block + 8) >> 32);
+    p = block + SANDBOX_STORE_START;
+
+    while (n >= 3) {
+        len = (size_t) p[1] << 8 | p[2];
+
+        if (p[0] == SANDBOX_STORE_FIELD_RECORD) {
+            *size = len;
+            return p + 3;
+        }
+
+        p += 3 + len;
+        n -= 3 + len;
+    }
+
+    return NULL;
+}
+
+
 int
 sandbox_store_read_block(const uint8_t *block, size_t size,
     sandbox_store_entry_t *entry)
@@ -288,6 +332,10 @@ sandbox_store_read_field(sandbox_store_entry_t *entry, unsigned tag,
         memcpy(entry->command, p, n);
         entry->command_len = (unsigned) n;
         return 0;
+    }
+
+    if (tag == SANDBOX_STORE_FIELD_RECORD) {
+        return n > SANDBOX_STORE_MAX_RECORD ? -1 : 0;
     }
 
     if (tag == SANDBOX_STORE_FIELD_SHA256) {

@@ -19,6 +19,7 @@
 #define SANDBOX_STORE_ID              40         /* of a file, in hex */
 #define SANDBOX_STORE_DIGEST          16         /* of a tenant, of a user */
 #define SANDBOX_STORE_BLOCK           4096       /* then the file's bytes */
+#define SANDBOX_STORE_MAX_RECORD      3072       /* of others, in the block */
 
 
 /* folders of a conversation */
@@ -46,6 +47,7 @@ typedef enum {
     SANDBOX_STORE_TYPE_DOCX,
     SANDBOX_STORE_TYPE_PPTX,
     SANDBOX_STORE_TYPE_GZIP,
+    SANDBOX_STORE_TYPE_TAR,
     SANDBOX_STORE_TYPE_LAST
 } sandbox_store_type_e;
 
@@ -118,6 +120,14 @@ size_t sandbox_store_free_name(const char *name, size_t len, unsigned n,
 /* The block at a file's start. */
 void sandbox_store_write_block(const sandbox_store_entry_t *entry,
     uint8_t block[SANDBOX_STORE_BLOCK]);
+
+/* Adds bytes of others, at most SANDBOX_STORE_MAX_RECORD, to a block. */
+void sandbox_store_write_record(uint8_t block[SANDBOX_STORE_BLOCK],
+    const uint8_t *p, size_t size);
+
+/* Those of a block that was read well; NULL: there are none. */
+const uint8_t *sandbox_store_read_record(const uint8_t *block,
+    size_t *size);
 
 /* 0, or -1: it is none of ours, or damaged. */
 int sandbox_store_read_block(const uint8_t *block, size_t size,

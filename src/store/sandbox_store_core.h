@@ -59,9 +59,10 @@ void sandbox_store_unlock(sandbox_store_lock_t *lock, uint64_t more,
 /* Counts the tenant's bytes, for unlock to write; 0 or -1. */
 int sandbox_store_recount(const char *tenant, sandbox_store_lock_t *lock);
 
-/* What is in a conversation, of all kinds that count. */
+/* What is in a conversation, of all kinds that count; and in one of them. */
 int sandbox_store_count(const char *conversation,
-    sandbox_store_usage_t *usage, sandbox_store_usage_t *attachments);
+    sandbox_store_usage_t *usage, sandbox_store_kind_e kind,
+    sandbox_store_usage_t *own);
 
 
 #endif /* SANDBOX_STORE_CORE_H */

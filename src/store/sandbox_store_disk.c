@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 
-#define SANDBOX_STORE_HEAD   1024    /* bytes of a block, all that is used */
+#define SANDBOX_STORE_HEAD   SANDBOX_STORE_BLOCK
 
 
 static void sandbox_store_kind_path(const sandbox_store_place_t *place,
@@ -440,7 +440,8 @@ sandbox_store_drop(const sandbox_store_place_t *place,
     sandbox_store_path(path, trash, name);
 
     memset(&usage, 0, sizeof(usage));
-    (void) sandbox_store_count(place->conversation, &usage, NULL);
+    (void) sandbox_store_count(place->conversation, &usage,
+                               SANDBOX_STORE_KINDS, NULL);
 
     if (rename(place->conversation, path) == -1) {
 

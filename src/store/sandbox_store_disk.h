@@ -29,6 +29,7 @@
 #define SANDBOX_STORE_MAX_LIST        1000
 #define SANDBOX_STORE_MAX_NOTICES     32         /* of a conversation */
 #define SANDBOX_STORE_MAX_ATTACHMENTS 240        /* they are staged at once */
+#define SANDBOX_STORE_MAX_SKILLS      16         /* with them, so 256 in all */
 #define SANDBOX_STORE_MAX_FILES       10000      /* of a conversation */
 
 
@@ -44,6 +45,7 @@ typedef enum {
     SANDBOX_STORE_NO_SPACE,                      /* of the disk */
     SANDBOX_STORE_BUSY,                          /* the lock is not free */
     SANDBOX_STORE_DAMAGED,
+    SANDBOX_STORE_REFUSED,                       /* by its content */
     SANDBOX_STORE_FAILED                         /* errno, call, path */
 } sandbox_store_status_e;
 
@@ -97,6 +99,8 @@ typedef struct {
     uint64_t               size;
     EVP_MD_CTX            *md;
     sandbox_store_sniff_t  sniff;
+    const uint8_t         *record;               /* the caller's, or NULL */
+    size_t                 record_size;
     char                   path[SANDBOX_STORE_MAX_PATH];
 } sandbox_store_writer_t;
 

@@ -343,7 +343,9 @@ sandbox_store_recount(const char *tenant, sandbox_store_lock_t *lock)
 
             sandbox_store_path(path, user, de->d_name);
 
-            if (sandbox_store_count(path, &usage, NULL) == 0) {
+            if (sandbox_store_count(path, &usage, SANDBOX_STORE_KINDS, NULL)
+                == 0)
+            {
                 lock->bytes += usage.bytes;
             }
         }
@@ -359,17 +361,21 @@ sandbox_store_recount(const char *tenant, sandbox_store_lock_t *lock)
 
 int
 sandbox_store_count(const char *conversation, sandbox_store_usage_t *usage,
-    sandbox_store_usage_t *attachments)
+    sandbox_store_kind_e kind, sandbox_store_usage_t *own)
 {
-    int                    kind;
+    int                    i;
     char                   path[SANDBOX_STORE_MAX_PATH];
     sandbox_store_usage_t  one;
 
     memset(usage, 0, sizeof(sandbox_store_usage_t));
 
-    for (kind = 0; kind < SANDBOX_STORE_NOTICES; kind++) {
+    if (own) {
+        memset(own, 0, sizeof(sandbox_store_usage_t));
+    }
 
-        sandbox_store_path(path, conversation, sandbox_store_kinds[kind]);
+    for (i = 0; i < SANDBOX_STORE_NOTICES; i++) {
+
+        sandbox_store_path(path, conversation, sandbox_store_kinds[i]);
 
         if (sandbox_store_count_folder(path, &one) == -1) {
             return -1;
@@ -378,8 +384,8 @@ sandbox_store_count(const char *conversation, sandbox_store_usage_t *usage,
         usage->files += one.files;
         usage->bytes += one.bytes;
 
-        if (kind == SANDBOX_STORE_ATTACHMENTS && attachments) {
-            *attachments = one;
+        if (i == (int) kind && own) {
+            *own = one;
         }
     }
 

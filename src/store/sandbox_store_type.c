@@ -38,7 +38,8 @@ static const struct {
       ".document", 0 },
     { "application/vnd.openxmlformats-officedocument.presentationml"
       ".presentation", 0 },
-    { "application/gzip", 0 }
+    { "application/gzip", 0 },
+    { "application/x-tar", 0 }
 };
 
 
@@ -211,6 +212,10 @@ sandbox_store_sniff_end(sandbox_store_sniff_t *sniff)
                       || memcmp(sniff->head, "PK\x05\x06", 4) == 0))
     {
         return sandbox_store_office(sniff);
+    }
+
+    if (have >= 512 && memcmp(sniff->head + 257, "ustar", 5) == 0) {
+        return SANDBOX_STORE_TYPE_TAR;
     }
 
     return (sniff->text && sniff->part_len == 0) ? SANDBOX_STORE_TYPE_TEXT

@@ -61,6 +61,8 @@ sandbox_store_writer_init(sandbox_store_writer_t *w, uint64_t max)
     w->max = max;
     w->size = 0;
     w->md = NULL;
+    w->record = NULL;
+    w->record_size = 0;
     w->path[0] = '\0';
 
     sandbox_store_sniff_init(&w->sniff);
@@ -423,6 +425,10 @@ sandbox_store_seal(sandbox_store_writer_t *w,
 
     sandbox_store_write_block(entry, block);
 
+    if (w->record_size) {
+        sandbox_store_write_record(block, w->record, w->record_size);
+    }
+
     n = pwrite(w->fd, block, sizeof(block), 0);
 
     if (n != (ssize_t) sizeof(block)) {
@@ -488,10 +494,10 @@ sandbox_store_room(const sandbox_store_writer_t *w,
     const sandbox_store_quota_t *quota, const sandbox_store_target_t *target,
     const sandbox_store_lock_t *lock, sandbox_store_fault_t *fault)
 {
-    uint64_t               old;
-    sandbox_store_usage_t  usage, attachments;
+    uint64_t               old, most;
+    sandbox_store_usage_t  usage, own;
 
-    if (sandbox_store_count(place->conversation, &usage, &attachments) == -1) {
+    if (sandbox_store_count(place->conversation, &usage, kind, &own) == -1) {
         return sandbox_store_fault(fault, "readdir", place->conversation,
                                    errno);
     }
@@ -501,11 +507,12 @@ sandbox_store_room(const sandbox_store_writer_t *w,
                                      quota->files);
     }
 
-    if (!target->there && kind == SANDBOX_STORE_ATTACHMENTS
-        && attachments.files >= SANDBOX_STORE_MAX_ATTACHMENTS)
-    {
-        return sandbox_store_refused(fault, SANDBOX_STORE_TOO_MANY,
-                                     SANDBOX_STORE_MAX_ATTACHMENTS);
+    most = kind == SANDBOX_STORE_ATTACHMENTS ? SANDBOX_STORE_MAX_ATTACHMENTS
+           : kind == SANDBOX_STORE_SKILLS ? SANDBOX_STORE_MAX_SKILLS
+           : quota->files;
+
+    if (!target->there && own.files >= most) {
+        return sandbox_store_refused(fault, SANDBOX_STORE_TOO_MANY, most);
     }
 
     /* what takes less room than before is never refused */

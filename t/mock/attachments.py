@@ -507,7 +507,8 @@ def reloaded():
 def quotas():
     same(g.request("GET", "/small/v1/limits").json["store"],
          {"files": 3, "bytes": 1024, "tenantBytes": 10 << 30,
-          "attachments": 240}, "v1/limits")
+          "attachments": 240, "skills": 16, "skillBytes": 64 << 20,
+          "skillLibrary": False}, "v1/limits")
     same(g.request("GET", "/none/v1/limits").json["store"], None)
     small = "/small/v1/conversations/c/attachments/"
     for i in range(3):
