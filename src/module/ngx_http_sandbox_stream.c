@@ -550,7 +550,7 @@ static void
 ngx_http_sandbox_stream_wait(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t blocked)
 {
-    ngx_uint_t                    progress;
+    ngx_uint_t                    progress, events;
     ngx_connection_t             *c, *upstream;
     ngx_http_upstream_t          *u;
     ngx_http_core_loc_conf_t     *clcf;
@@ -590,9 +590,10 @@ ngx_http_sandbox_stream_wait(ngx_http_request_t *r,
     } else {
         if (progress || !stream->waiting) {
             (void) ngx_http_sandbox_stream_reads(r, ctx);
-            stream->until = ngx_current_msec
-                            + (stream->leaving ? clcf->send_timeout
-                                               : slcf->send_timeout);
+            events = !stream->leaving
+                     && stream->format != NGX_HTTP_SANDBOX_BYTES;
+            stream->until = ngx_current_msec + (events ? slcf->send_timeout
+                                                       : clcf->send_timeout);
             stream->waiting = 1;
             progress = 1;
         }

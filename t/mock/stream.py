@@ -36,7 +36,8 @@ def serves(extra=""):
 def start():
     global g
     g = Gateway(runner="mock", workers=2, log_level="info")
-    g.h2_port, g.front, g.zipped, g.hasty = (free_port() for _ in range(4))
+    g.h2_port, g.front, g.zipped, g.hasty, g.hasty_h2 = (
+        free_port() for _ in range(5))
     g.options["main"] = "worker_rlimit_nofile 8192;"
     g.expected.append("setrlimit(RLIMIT_NOFILE")   # not under valgrind
     g.options["http"] = """
@@ -62,17 +63,27 @@ def start():
         %s
     }
     server {
-        listen 127.0.0.1:%d;
+        listen 127.0.0.1:%d sndbuf=64k;
+        send_timeout 1s;
+        %s
+    }
+    server {
+        listen 127.0.0.1:%d http2 sndbuf=64k;
         send_timeout 1s;
         %s
     }
     """ % (g.h2_port, serves(), g.front, g.zipped, g.zipped, serves(),
-           g.hasty, serves("sandbox_send_timeout 2s;"))
+           g.hasty, serves("sandbox_send_timeout 2s;"),
+           g.hasty_h2, serves("sandbox_send_timeout 2s;"))
     g.start()
 
 
 def stop():
     g.stop()
+
+
+def hasty(h2):
+    return g.hasty_h2 if h2 else g.hasty
 
 
 def stream(conversation, text, h2=False, **options):
@@ -93,6 +104,24 @@ def pss(pids):
             total += sum(int(line.split()[1]) for line in f
                          if line.startswith("Pss:"))
     return total
+
+
+def together(functions):
+    """Runs them in threads, all must succeed."""
+    failures = []
+
+    def one(function):
+        try:
+            function()
+        except Exception as error:
+            failures.append("%s: %s" % (type(error).__name__, error))
+
+    threads = [threading.Thread(target=one, args=(f,)) for f in functions]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    same(failures[:3], [], "failures")
 
 
 @test("streaming/first-event")
@@ -184,32 +213,54 @@ def slow_reader_worst():
 def stopped_reader():
     """It is waited for so long as sandbox_send_timeout says, signs of life
     of the agent change nothing; then it counts as gone."""
-    steps = "mock: fill=stdout,x,8000000 " + "ping sleep=0.2 " * 40
-    with stream("stopped", steps, port=g.hasty) as s:
-        s.until("started")
-        time.sleep(1.2)                     # beyond nginx's send_timeout
-        s.until("stdout", 20)
-        time.sleep(8)
-        got = len(s.events)
-        try:
-            s.finish()
-        except (AssertionError, OSError, Exception) as error:
-            check(s.result is None, "a result after the time-out", error)
-        else:
-            check(False, "the connection was not closed")
-        check(got < len(s.events), "nothing was buffered at all")
+    def one(h2):
+        steps = "mock: fill=stdout,x,8000000 " + "ping sleep=0.2 " * 40
+        with stream("stopped%d" % h2, steps, h2, port=hasty(h2)) as s:
+            s.until("started")
+            time.sleep(1.4)                 # beyond nginx's send_timeout
+            s.until("stdout", 20)
+            time.sleep(8)
+            got = len(s.events)
+            try:
+                s.finish()
+            except (AssertionError, OSError, Exception) as error:
+                check(s.result is None, "a result after the time-out", error)
+            else:
+                check(False, "the connection was not closed")
+            check(got < len(s.events), "nothing was buffered at all")
+    together([lambda h2=h2: one(h2) for h2 in PROTOCOLS])
     check("client timed out" in g.error_log, "no word in the log")
+
+
+@test("streaming/stopped-reader-goes-on")
+def stopped_reader_goes_on():
+    """Within that time it gets all of it, though nginx's send_timeout is
+    over, whether the command still runs or has ended before."""
+    def one(h2, count, more):
+        with stream("on%d%d" % (h2, count), "mock: fill=stdout,x,%d " % count
+                    + more, h2, port=hasty(h2)) as s:
+            s.until("started")
+            time.sleep(1.6)
+            same(s.finish()["stdoutBytes"], count)
+            same(len(s.bytes("stdout")), count)
+    together([lambda h2=h2, count=count, more=more: one(h2, count, more)
+              for h2 in PROTOCOLS
+              for count, more in [(4000000, "sleep=3")] + [
+                  (n * 100000, "") for n in range(1, 15)]])
 
 
 @test("streaming/slow-but-reading")
 def slow_but_reading():
     """Who takes something now and then is not stopped."""
-    with stream("steady", "mock: fill=stdout,x,20000000", port=g.hasty) as s:
-        s.until("started")
-        for n in range(1, 9):
-            time.sleep(0.8)
-            s.until("stdout", n)
-        same(s.finish()["stdoutBytes"], 20000000)
+    def one(h2):
+        with stream("steady%d" % h2, "mock: fill=stdout,x,20000000", h2,
+                    port=hasty(h2)) as s:
+            s.until("started")
+            for n in range(1, 9):
+                time.sleep(0.8)
+                s.until("stdout", 10 * n)
+            same(s.finish()["stdoutBytes"], 20000000)
+    together([lambda h2=h2: one(h2) for h2 in PROTOCOLS])
 
 
 @test("streaming/resume-any-worker")

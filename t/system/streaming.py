@@ -277,7 +277,8 @@ def slow_reader():
                         "echo end >&2", h2, commandId="s", timeout=100) as s:
                 s.until("started")
                 time.sleep(60)
-                same(known(name, "s")["outcome"], "exit")
+                wait_for(lambda: known(name, "s").get("outcome") == "exit",
+                         60, "the end of the command")
                 grown = pss(g.workers()) - before[0]
                 check(grown < 4096, "workers grew by %d KiB" % grown)
                 s.finish()
