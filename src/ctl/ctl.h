@@ -49,6 +49,9 @@ int ctl_fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The verb that ctl_fault() names; a literal or of argv. */
 void ctl_set_verb(const char *verb);
 
+/* Takes a line of progress away before a sentence; NULL: there is none. */
+void ctl_set_line(void (*clear)(void));
+
 /*
  * Reads a whole file ("-": standard input) of at most `max` bytes; the caller
  * frees *data, which has a NUL behind its *size bytes.  0, or -1 after a

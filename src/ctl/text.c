@@ -3,6 +3,7 @@
  */
 
 #include "ctl.h"
+#include "name.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +23,7 @@ static int ctl_id_valid(const char *id, const char *letters, size_t max);
 
 
 static const char  *ctl_verb = "";
+static void       (*ctl_line)(void);
 
 
 void
@@ -31,11 +33,17 @@ ctl_set_verb(const char *verb)
 }
 
 
+void
+ctl_set_line(void (*clear)(void))
+{
+    ctl_line = clear;
+}
+
+
 int
 ctl_fault(const char *fmt, ...)
 {
     char      text[2048];
-    char     *p;
     va_list   args;
 
     va_start(args, fmt);
@@ -44,10 +52,10 @@ ctl_fault(const char *fmt, ...)
 
     /* some of it comes from elsewhere, and the reader has a terminal */
 
-    for (p = text; *p != '\0'; p++) {
-        if ((uint8_t) *p < 0x20 || *p == 0x7f) {
-            *p = ' ';
-        }
+    ctl_name_blank(text);
+
+    if (ctl_line != NULL) {
+        ctl_line();
     }
 
     fprintf(stderr, "sandboxctl%s%s: %s\n", *ctl_verb == '\0' ? "" : " ",

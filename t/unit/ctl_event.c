@@ -2,7 +2,7 @@
  * src/ctl: lines of a stream in any pieces, and what they say.
  */
 
-/* link: src/ctl/event.c src/ctl/text.c -ljansson -lcrypto */
+/* link: src/ctl/event.c src/ctl/text.c src/ctl/name.c src/wire/sandbox_utf8.c -ljansson -lcrypto */
 
 #include "test.h"
 #include "ctl/ctl.h"

@@ -2,7 +2,7 @@
  * src/ctl: the command line, durations, names that are nearly right, base64.
  */
 
-/* link: src/ctl/options.c src/ctl/text.c -lcrypto */
+/* link: src/ctl/options.c src/ctl/text.c src/ctl/name.c src/wire/sandbox_utf8.c -lcrypto */
 
 #include "test.h"
 #include "ctl/ctl.h"
