@@ -334,7 +334,10 @@ void agent_connection_begin(agent_connection_t *c);
 void agent_connection_error(agent_connection_t *c, const char *code,
     const char *detail, unsigned retry_after);
 
-/* Frames of at most a few hundred bytes.  -1: the connection is lost. */
+/*
+ * Frames of at most 40 KiB, one of the longer ones only when what went before
+ * is out.  -1: the connection is lost.
+ */
 int agent_connection_send(agent_connection_t *c, const uint8_t *data,
     size_t size);
 
@@ -424,6 +427,9 @@ void agent_queue_enter(agent_connection_t *c, agent_request_t *request);
 
 /* Of those that wait, run, or run in the background. */
 agent_command_t *agent_queue_find(const uint8_t *id, size_t length);
+
+/* The newest of those with that label; NULL: there is none. */
+agent_command_t *agent_queue_labelled(const uint8_t *label, size_t length);
 
 /* Starts what may start, asks for slots or gives them back. */
 void agent_queue_process(void);

@@ -217,7 +217,7 @@ agent_command_free(agent_command_t *command)
         agent_connection_close(c);
     }
 
-    (void) agent_spawn_error(command, &directory);
+    (void) agent_spawn_error(&command->report, &directory);
 
     agent_command_close(command);
     agent_stdin_end(command, "command_ended");

@@ -22,9 +22,8 @@
 #define AGENT_CONNECTION_READS  32               /* in one round */
 #define AGENT_CONNECTION_SENDS  8                /* of events, in one round */
 #define AGENT_CONNECTION_SEND   (64 * 1024)      /* bytes of each */
-#define AGENT_CONNECTION_FRAMES 1024             /* small ones that wait */
 #define AGENT_CONNECTION_STUCK  10000            /* ms, then it may go */
-#define AGENT_CONNECTION_OUT    (AGENT_EVENTS_REST + AGENT_CONNECTION_FRAMES)
+#define AGENT_CONNECTION_OUT    (48 * 1024)      /* the longest of frames */
 
 
 static void agent_connection_event(agent_watch_t *watch, uint32_t events);

@@ -162,7 +162,7 @@ agent_end_exited(agent_command_t *command, int status, uint64_t cpu)
     int       error, directory;
     unsigned  left;
 
-    error = agent_spawn_error(command, &directory);
+    error = agent_spawn_error(&command->report, &directory);
     command->pid = 0;
     command->ended = agent_now_us();
 

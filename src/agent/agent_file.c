@@ -76,6 +76,10 @@ agent_file_enter(agent_connection_t *c)
         agent_file_write_start(c);
         break;
 
+    case SANDBOX_OPERATION_FILE_SEARCH:
+        agent_search_start(c);
+        break;
+
     default:
         agent_file_remove_start(c);
     }

@@ -30,6 +30,14 @@ typedef struct {
 } agent_file_etag_t;
 
 
+/* a GLOB, without NUL */
+
+typedef struct {
+    const uint8_t  *data;
+    size_t          length;
+} agent_file_glob_t;
+
+
 /* the head of a FILE_*; pointers into it, the path apart */
 
 typedef struct {
@@ -50,6 +58,12 @@ typedef struct {
     uint64_t           suffix;
     size_t             cursor_size;
     const uint8_t     *cursor;           /* NULL: from the start */
+    unsigned           literal:1;
+    unsigned           ignore_case:1;
+    unsigned           globs;
+    size_t             pattern_size;
+    const uint8_t     *pattern;          /* NULL: names only */
+    agent_file_glob_t  glob[SANDBOX_WIRE_MAX_GLOBS];
     agent_file_etag_t  if_range;         /* data NULL: none */
     unsigned           match_count;
     unsigned           none_match_count;
@@ -169,11 +183,12 @@ unsigned agent_file_type(mode_t mode);
 uint64_t agent_file_modified(const struct stat *st);
 
 
-/* agent_listing.c, agent_file_write.c, agent_file_remove.c */
+/* agent_listing.c, agent_file_write.c, agent_file_remove.c, agent_search.c */
 
 void agent_listing_start(agent_connection_t *c);
 void agent_file_write_start(agent_connection_t *c);
 void agent_file_remove_start(agent_connection_t *c);
+void agent_search_start(agent_connection_t *c);
 
 
 #endif /* AGENT_FILE_H */

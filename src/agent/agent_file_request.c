@@ -8,8 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sandbox_utf8.h"
+
 
 static const char *agent_file_field(agent_file_request_t *request,
+    const sandbox_field_t *field, const char **detail);
+static const char *agent_file_pattern(agent_file_request_t *request,
     const sandbox_field_t *field, const char **detail);
 static const char *agent_file_number(agent_file_request_t *request,
     const sandbox_field_t *field, const char **detail);
@@ -37,7 +41,8 @@ agent_file_request_read(agent_file_request_t *request, const uint8_t *head,
     while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
 
         if (field.tag < 64 && field.tag != SANDBOX_TAG_IF_MATCH
-            && field.tag != SANDBOX_TAG_IF_NONE_MATCH)
+            && field.tag != SANDBOX_TAG_IF_NONE_MATCH
+            && field.tag != SANDBOX_TAG_GLOB)
         {
             bit = (uint64_t) 1 << field.tag;
 
@@ -193,6 +198,10 @@ agent_file_field(agent_file_request_t *request, const sandbox_field_t *field,
         request->cursor_size = field->length;
         return NULL;
 
+    case SANDBOX_TAG_PATTERN:
+    case SANDBOX_TAG_GLOB:
+        return agent_file_pattern(request, field, detail);
+
     case SANDBOX_TAG_IF_RANGE:
         request->if_range.data = field->data;
         request->if_range.length = field->length;
@@ -232,6 +241,45 @@ agent_file_field(agent_file_request_t *request, const sandbox_field_t *field,
 }
 
 
+/* What becomes an argument of a program, which takes UTF-8 only. */
+
+static const char *
+agent_file_pattern(agent_file_request_t *request,
+    const sandbox_field_t *field, const char **detail)
+{
+    if (field->tag == SANDBOX_TAG_PATTERN) {
+        if (field->length > SANDBOX_WIRE_MAX_PATTERN) {
+            *detail = "PATTERN is longer than 4096 bytes.";
+            return "bad_pattern";
+        }
+
+        request->pattern = field->data;
+        request->pattern_size = field->length;
+
+    } else {
+        if (request->globs == SANDBOX_WIRE_MAX_GLOBS) {
+            *detail = "There are more than 16 GLOBs.";
+            return "bad_pattern";
+        }
+
+        if (field->length == 0 || field->length > SANDBOX_WIRE_MAX_GLOB) {
+            *detail = "A GLOB is empty or longer than 1024 bytes.";
+            return "bad_pattern";
+        }
+
+        request->glob[request->globs].data = field->data;
+        request->glob[request->globs++].length = field->length;
+    }
+
+    if (!sandbox_utf8_text(field->data, field->length)) {
+        *detail = "PATTERN or GLOB is not UTF-8, or has a NUL in it.";
+        return "bad_pattern";
+    }
+
+    return NULL;
+}
+
+
 static const char *
 agent_file_number(agent_file_request_t *request, const sandbox_field_t *field,
     const char **detail)
@@ -247,6 +295,8 @@ agent_file_number(agent_file_request_t *request, const sandbox_field_t *field,
     case SANDBOX_TAG_NO_BODY:
     case SANDBOX_TAG_LIST:
     case SANDBOX_TAG_RECURSIVE:
+    case SANDBOX_TAG_LITERAL:
+    case SANDBOX_TAG_IGNORE_CASE:
         most = 1;
         break;
 
@@ -291,6 +341,14 @@ agent_file_number(agent_file_request_t *request, const sandbox_field_t *field,
 
     case SANDBOX_TAG_RECURSIVE:
         request->recursive = value;
+        break;
+
+    case SANDBOX_TAG_LITERAL:
+        request->literal = value;
+        break;
+
+    case SANDBOX_TAG_IGNORE_CASE:
+        request->ignore_case = value;
         break;
 
     case SANDBOX_TAG_LIMIT:

@@ -230,7 +230,19 @@ agent_operation_cancel_it(agent_connection_t *c,
     agent_command_t  *command;
     agent_history_t  *h;
 
-    command = agent_queue_find(request->id, request->id_size);
+    if (request->id != NULL) {
+        command = agent_queue_find(request->id, request->id_size);
+
+    } else {
+        command = agent_queue_labelled(request->label, request->label_size);
+
+        if (command == NULL) {
+            agent_connection_error(c, "command_not_found", "No command with "
+                                   "that label waits or runs.", 0);
+            return;
+        }
+    }
+
     c->was = SANDBOX_COMMAND_RUNNING;
 
     if (command != NULL && command->state == AGENT_COMMAND_QUEUED) {

@@ -248,6 +248,32 @@ agent_queue_find(const uint8_t *id, size_t length)
 }
 
 
+agent_command_t *
+agent_queue_labelled(const uint8_t *label, size_t length)
+{
+    unsigned          i;
+    agent_command_t  *command, *newest, *lists[3];
+
+    newest = NULL;
+    lists[0] = agent.running;            /* it is in no list: alone */
+    lists[1] = agent_queue;
+    lists[2] = agent_background_first();
+
+    for (i = 0; i < 3; i++) {
+        for (command = lists[i]; command != NULL; command = command->next) {
+            if (command->request.label_size == length
+                && memcmp(command->request.label, label, length) == 0
+                && (newest == NULL || command->ordinal > newest->ordinal))
+            {
+                newest = command;
+            }
+        }
+    }
+
+    return newest;
+}
+
+
 void
 agent_queue_remove(agent_command_t *command)
 {

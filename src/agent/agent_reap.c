@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent_search.h"
+
 
 #define AGENT_REAP_ROUND  1024
 
@@ -113,7 +115,9 @@ agent_reap(void)
         cpu = ((uint64_t) usage.ru_utime.tv_sec + usage.ru_stime.tv_sec)
               * 1000000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
 
-        agent_end_reaped(pid, status, cpu);
+        if (!agent_end_reaped(pid, status, cpu)) {
+            (void) agent_search_reaped(pid, status);
+        }
     }
 
     /* so many died at once that others must have their turn before */

@@ -8,6 +8,8 @@
 #include "agent_request.h"
 
 
+static const char *agent_request_field(agent_request_t *request,
+    const sandbox_field_t *field, const char **detail);
 static int agent_request_repeats(unsigned tag);
 static const char *agent_request_bytes(const sandbox_field_t *field,
     size_t most, const uint8_t **data, size_t *size);
@@ -72,6 +74,7 @@ agent_request_read(agent_request_t *request, unsigned operation,
 {
     int               rc;
     uint64_t          seen;
+    const char       *code;
     sandbox_field_t   field;
     sandbox_fields_t  fields;
 
@@ -100,72 +103,20 @@ agent_request_read(agent_request_t *request, unsigned operation,
             seen |= (uint64_t) 1 << field.tag;
         }
 
-        *detail = NULL;
+        code = agent_request_field(request, &field, detail);
 
-        switch (field.tag) {
-
-        case SANDBOX_TAG_COMMAND:
-            if (field.length > SANDBOX_WIRE_MAX_COMMAND) {
-                *detail = "The command is longer than 512 KiB.";
-                return "command_too_large";
-            }
-
-            *detail = agent_request_bytes(&field, SANDBOX_WIRE_MAX_COMMAND,
-                                          &request->command,
-                                          &request->command_size);
-            break;
-
-        case SANDBOX_TAG_CWD:
-            *detail = agent_request_bytes(&field, SANDBOX_WIRE_MAX_CWD - 1,
-                                          &request->cwd, &request->cwd_size);
-            break;
-
-        case SANDBOX_TAG_ENV:
-            /* more can't be one string of exec, whose NUL counts, too */
-
-            if (field.length >= SANDBOX_WIRE_MAX_ENV
-                || !agent_request_env_valid(field.data, field.length))
-            {
-                *detail = "ENV is not NAME=VALUE, has a NUL, or is longer "
-                          "than 131071 bytes.";
-                return "bad_request";
-            }
-
-            request->env_count++;
-            request->env_size += field.length + 1;
-            break;
-
-        case SANDBOX_TAG_COMMAND_ID:
-            if (!sandbox_command_id_valid(field.data, field.length)) {
-                *detail = "COMMAND_ID is not 1-64 of [A-Za-z0-9._-].";
-                return "bad_request";
-            }
-
-            request->id = field.data;
-            request->id_size = field.length;
-            break;
-
-        case SANDBOX_TAG_DIGEST:
-            if (field.length != SANDBOX_WIRE_DIGEST_SIZE) {
-                *detail = "DIGEST is not 32 bytes.";
-                return "bad_request";
-            }
-
-            memcpy(request->digest, field.data, SANDBOX_WIRE_DIGEST_SIZE);
-            break;
-
-        default:
-            *detail = agent_request_number(request, &field);
-        }
-
-        if (*detail != NULL) {
-            return "bad_request";
+        if (code != NULL) {
+            return code;
         }
     }
 
     if (rc == SANDBOX_BAD) {
         *detail = "The head of the request is malformed.";
         return "bad_request";
+    }
+
+    if (operation == SANDBOX_OPERATION_CANCEL && request->label != NULL) {
+        return NULL;
     }
 
     if (operation != SANDBOX_OPERATION_COMMAND) {
@@ -219,6 +170,82 @@ agent_request_env_valid(const uint8_t *p, size_t size)
     }
 
     return i > 0 && i < size && memchr(p, '\0', size) == NULL;
+}
+
+
+static const char *
+agent_request_field(agent_request_t *request, const sandbox_field_t *field,
+    const char **detail)
+{
+    *detail = NULL;
+
+    switch (field->tag) {
+
+    case SANDBOX_TAG_COMMAND:
+        if (field->length > SANDBOX_WIRE_MAX_COMMAND) {
+            *detail = "The command is longer than 512 KiB.";
+            return "command_too_large";
+        }
+
+        *detail = agent_request_bytes(field, SANDBOX_WIRE_MAX_COMMAND,
+                                      &request->command,
+                                      &request->command_size);
+        break;
+
+    case SANDBOX_TAG_CWD:
+        *detail = agent_request_bytes(field, SANDBOX_WIRE_MAX_CWD - 1,
+                                      &request->cwd, &request->cwd_size);
+        break;
+
+    case SANDBOX_TAG_ENV:
+        /* more can't be one string of exec, whose NUL counts, too */
+
+        if (field->length >= SANDBOX_WIRE_MAX_ENV
+            || !agent_request_env_valid(field->data, field->length))
+        {
+            *detail = "ENV is not NAME=VALUE, has a NUL, or is longer "
+                      "than 131071 bytes.";
+            return "bad_request";
+        }
+
+        request->env_count++;
+        request->env_size += field->length + 1;
+        break;
+
+    case SANDBOX_TAG_COMMAND_ID:
+        if (!sandbox_command_id_valid(field->data, field->length)) {
+            *detail = "COMMAND_ID is not 1-64 of [A-Za-z0-9._-].";
+            return "bad_request";
+        }
+
+        request->id = field->data;
+        request->id_size = field->length;
+        break;
+
+    case SANDBOX_TAG_LABEL:
+        if (field->length == 0 || field->length > SANDBOX_WIRE_MAX_LABEL) {
+            *detail = "LABEL is not 1-64 bytes.";
+            return "bad_request";
+        }
+
+        request->label = field->data;
+        request->label_size = field->length;
+        break;
+
+    case SANDBOX_TAG_DIGEST:
+        if (field->length != SANDBOX_WIRE_DIGEST_SIZE) {
+            *detail = "DIGEST is not 32 bytes.";
+            return "bad_request";
+        }
+
+        memcpy(request->digest, field->data, SANDBOX_WIRE_DIGEST_SIZE);
+        break;
+
+    default:
+        *detail = agent_request_number(request, field);
+    }
+
+    return *detail != NULL ? "bad_request" : NULL;
 }
 
 

@@ -29,6 +29,8 @@ typedef struct {
     size_t          cwd_size;
     const uint8_t  *id;                  /* NULL: none was given */
     size_t          id_size;
+    const uint8_t  *label;               /* NULL: none was given */
+    size_t          label_size;
     const uint8_t  *head;                /* all fields, for ENV */
     size_t          head_size;
     unsigned        env_count;

@@ -99,7 +99,7 @@ agent_sandbox_admit(const sandbox_preamble_t *preamble, int returned,
     }
 
     if (preamble->operation < SANDBOX_OPERATION_COMMAND
-        || preamble->operation > SANDBOX_OPERATION_FILE_REMOVE)
+        || preamble->operation > SANDBOX_OPERATION_FILE_SEARCH)
     {
         *detail = "The agent does not know this operation.";
         return "bad_request";

@@ -1,5 +1,6 @@
 /*
- * From the agent to bash as user 1000, straight into the command's cgroup.
+ * From the agent to bash, or another program, as user 1000, straight into a
+ * cgroup of its own.
  *
  * Not by vfork, though that is a little faster: from the moment the child is
  * user 1000, any process in the sandbox may stop it, and an agent that waits
@@ -38,33 +39,20 @@
 #define AGENT_SPAWN_PARTS  5             /* of 120 KiB: SANDBOX_WIRE_MAX_... */
 
 
-#define AGENT_SPAWN_REPORTS    64        /* shells that have not ended */
+#define AGENT_SPAWN_REPORTS    64        /* of those that have not ended */
 #define AGENT_SPAWN_DIRECTORY  3         /* of the child, after its streams */
 
 
 typedef struct {
     int                 error;
     int                 directory;       /* it was fchdir() */
-    int                 used;            /* by a command */
+    int                 used;            /* by a child */
 } agent_report_t;
-
-
-typedef struct {
-    unsigned            report;
-    int                 in;
-    int                 out;
-    int                 err;
-    int                 directory;
-    char              **argv;
-    char              **environment;
-    struct rlimit       cpu;
-    struct rlimit       open_files;
-} agent_child_t;
 
 
 static unsigned agent_spawn_report(void);
 static char **agent_spawn_argv(const agent_request_t *request);
-static void agent_spawn_child(agent_child_t *child);
+static void agent_spawn_child(const agent_program_t *child);
 
 
 static const char  agent_spawn_script[] = "eval \"set --; $1$2$3$4$5\"";
@@ -100,25 +88,18 @@ int
 agent_spawn(agent_command_t *command)
 {
     int                error;
-    long               pid;
     rlim_t             seconds;
-    agent_child_t      child;
+    agent_program_t    child;
     agent_request_t   *request;
-    struct clone_args  args;
 
     request = &command->request;
 
     memset(&child, 0, sizeof(child));
+    child.path = "/bin/bash";
     child.in = command->child_fd[0];
     child.out = command->child_fd[1];
     child.err = command->child_fd[2];
     child.directory = command->directory;
-    child.report = agent_spawn_report();
-
-    if (child.report == 0) {
-        return EAGAIN;
-    }
-
     child.argv = agent_spawn_argv(request);
     child.environment = agent_environment_build(request);
 
@@ -142,58 +123,78 @@ agent_spawn(agent_command_t *command)
 
     child.cpu.rlim_cur = seconds;
     child.cpu.rlim_max = seconds + 2;
+    child.open_files = request->open_files;
 
-    child.open_files.rlim_max = request->open_files;
+    error = agent_spawn_program(&child, &command->tree);
 
-    if (child.open_files.rlim_max > agent_spawn_open_files) {
-        child.open_files.rlim_max = agent_spawn_open_files;
+    free(child.argv);
+    free(child.environment);
+
+    if (error == 0) {
+        command->pid = child.pid;
+        command->report = child.report;
     }
 
-    child.open_files.rlim_cur = child.open_files.rlim_max;
+    return error;
+}
+
+
+int
+agent_spawn_program(agent_program_t *child, agent_tree_t *tree)
+{
+    int                error;
+    long               pid;
+    struct clone_args  args;
+
+    child->report = agent_spawn_report();
+
+    if (child->report == 0) {
+        return EAGAIN;
+    }
+
+    if (child->open_files > agent_spawn_open_files) {
+        child->open_files = agent_spawn_open_files;
+    }
 
     memset(&args, 0, sizeof(args));
     args.exit_signal = SIGCHLD;
 
-    if (command->tree.number) {
+    if (tree->number) {
         args.flags = CLONE_INTO_CGROUP;
-        args.cgroup = command->tree.directory;
+        args.cgroup = tree->directory;
     }
 
     pid = syscall(SYS_clone3, &args, sizeof(args));
     error = errno;
 
     if (pid == 0) {
-        agent_spawn_child(&child);
+        agent_spawn_child(child);
     }
-
-    free(child.argv);
-    free(child.environment);
 
     if (pid == -1) {
         return error;
     }
 
-    command->pid = pid;
-    command->report = child.report;
-    agent_spawn_reports[child.report - 1].used = 1;
-    command->tree.session = pid;
+    child->pid = pid;
+    agent_spawn_reports[child->report - 1].used = 1;
+    tree->session = pid;
 
     return 0;
 }
 
 
 int
-agent_spawn_error(agent_command_t *command, int *directory)
+agent_spawn_error(unsigned *number, int *directory)
 {
     volatile agent_report_t  *report;
 
-    if (command->report == 0) {
+    if (*number == 0) {
         *directory = 0;
         return 0;
     }
 
-    report = &agent_spawn_reports[command->report - 1];
-    command->report = 0;
+    report = &agent_spawn_reports[*number - 1];
+    *number = 0;
     report->used = 0;
     *directory = report->directory;
 
@@ -201,7 +202,7 @@ agent_spawn_error(agent_command_t *command, int *directory)
 }
 
 
-/* One that no other command has, set back; 0: there is none. */
+/* One that no other child has, set back; 0: there is none. */
 
 static unsigned
 agent_spawn_report(void)
@@ -277,10 +278,11 @@ agent_spawn_argv(const agent_request_t *request)
  */
 
 static void
-agent_spawn_child(agent_child_t *child)
+agent_spawn_child(const agent_program_t *child)
 {
-    int       fd;
-    uint64_t  none;
+    int            fd;
+    uint64_t       none;
+    struct rlimit  limit;
 
     none = 0;
 
@@ -313,7 +315,16 @@ agent_spawn_child(agent_child_t *child)
     syscall(SYS_close_range, AGENT_SPAWN_DIRECTORY + 1, ~0U, 0);
 
     syscall(SYS_prlimit64, 0, RLIMIT_CPU, &child->cpu, NULL);
-    syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &child->open_files, NULL);
+
+    limit.rlim_cur = child->open_files;
+    limit.rlim_max = child->open_files;
+    syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, NULL);
+
+    if (child->data) {
+        limit.rlim_cur = child->data;
+        limit.rlim_max = child->data;
+        syscall(SYS_prlimit64, 0, RLIMIT_DATA, &limit, NULL);
+    }
 
     if (syscall(SYS_setgroups, 0, NULL) == 0
         && syscall(SYS_setresgid, AGENT_GID, AGENT_GID, AGENT_GID) == 0
@@ -326,8 +337,7 @@ agent_spawn_child(agent_child_t *child)
                            sizeof(none))
                    == 0)
         {
-            syscall(SYS_execve, "/bin/bash", child->argv,
-                    child->environment);
+            syscall(SYS_execve, child->path, child->argv, child->environment);
         }
     }
 

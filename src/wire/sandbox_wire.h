@@ -52,6 +52,8 @@
                                         * SANDBOX_WIRE_MAX_FILE)
 #define SANDBOX_WIRE_MAX_LABEL       64
 #define SANDBOX_WIRE_MAX_PATTERN     4096
+#define SANDBOX_WIRE_MAX_GLOB        1024
+#define SANDBOX_WIRE_MAX_GLOBS       16
 #define SANDBOX_WIRE_MAX_TEXT        512         /* of a line that matches */
 #define SANDBOX_WIRE_SANDBOX_ID_SIZE 24          /* "sbx_" and 20 hex digits */
 

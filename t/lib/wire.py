@@ -98,7 +98,8 @@ COMMAND_STATES = ["queued", "running", "ended"]
 FILE_TYPES = ["file", "directory", "link", "other"]
 
 STATUS_OF = {
-    "bad_request": 400, "seq_unknown": 400, "slow_request": 408,
+    "bad_request": 400, "bad_pattern": 400, "not_available": 501,
+    "seq_unknown": 400, "slow_request": 408,
     "command_not_found": 404, "expired": 410, "command_ended": 409,
     "stdin_closed": 409, "file_not_found": 404, "is_a_directory": 409,
     "not_a_directory": 409, "not_empty": 409, "stage_needed": 409,
