@@ -68,7 +68,7 @@ $(BUILD)/sandbox-runner: $(RUNNER) $(WIRE)
 	@$(CC) $(LDFLAGS) -o $@ $^ -ljansson -lpthread
 	@echo "built $(@F)"
 
-$(BUILD)/sandboxctl: $(CTL) $(JOSE) $(WIRE)
+$(BUILD)/sandboxctl: $(CTL) $(JOSE) $(TAR) $(WIRE)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcurl -ljansson -ljwt -lcrypto
 	@echo "built $(@F)"
 

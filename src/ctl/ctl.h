@@ -35,6 +35,7 @@ int ctl_ps(int argc, char **argv);
 int ctl_cancel(int argc, char **argv);
 int ctl_reset(int argc, char **argv);
 int ctl_remove(int argc, char **argv);
+int ctl_skills(int argc, char **argv);
 int ctl_status(int argc, char **argv);
 int ctl_doctor(int argc, char **argv);
 int ctl_token(int argc, char **argv);

@@ -20,6 +20,7 @@ static const ctl_verb_t  ctl_verbs[] = {
     { "cancel", "end a command and all its processes", ctl_cancel },
     { "reset", "give a conversation a fresh sandbox", ctl_reset },
     { "rm", "end a conversation and all that is in it", ctl_remove },
+    { "skills", "skills: pack one, put or add it, list, remove", ctl_skills },
     { "status", "the gateway's state and limits, or a conversation's",
       ctl_status },
     { "doctor", "what this host lacks, and the remedy", ctl_doctor },
