@@ -55,6 +55,15 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t size)
     check(request.limit >= 1 && request.limit <= SANDBOX_WIRE_MAX_LISTING);
     check(request.mode <= 0777 && request.root < SANDBOX_ROOT_LAST);
     check(request.path[0] != '/');
+    check(request.pattern_size <= SANDBOX_WIRE_MAX_PATTERN);
+    check(request.globs <= SANDBOX_WIRE_MAX_GLOBS);
+
+    for (i = 0; i < request.globs; i++) {
+        check(request.glob[i].length > 0
+              && request.glob[i].length <= SANDBOX_WIRE_MAX_GLOB
+              && memchr(request.glob[i].data, '\0', request.glob[i].length)
+                 == NULL);
+    }
 
     parts = agent_path_parts(request.path);
 

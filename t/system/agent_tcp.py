@@ -8,6 +8,7 @@ it does can reach a process of the host.
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -274,6 +275,39 @@ def files():
                          ([], b"")):
         a = c.call(wire.COMMAND, wire.fields(*head, *fields), body)
         same(a.stdout, b"newf\n", repr(a))
+
+
+@test("agent/tcp-search")
+def search():
+    """Ended without a cgroup as well; a base without ripgrep says so."""
+    c = state["client"]
+
+    def ask(**fields):
+        return c.call(wire.FILE_SEARCH, wire.fields(
+            ("PATH", "s"), ("PATTERN", "needle"), *fields.items()))
+
+    run("mkdir s; echo a needle > s/f; cp s/f s/g")
+    a = ask()
+    same((a.error, a.result["MORE"], a.data.count(b"a needle")), (None, 0, 2))
+    run("for i in 1 2 3 4 5 6 7 8; do truncate -s 1000M s/z$i; done; rm s/g")
+    with c.send(wire.FILE_SEARCH, wire.fields(
+            ("PATH", "s"), ("PATTERN", "needle"))) as sock:
+        c.answer(sock, until=lambda a: a.pieces)
+    wait_for(lambda: run("pgrep -c rg; true").stdout == b"0\n", 15,
+             "the end of a search that nobody waits for")
+    with open("/proc/%d/task/%d/children" % (state["pid"],
+                                             state["pid"])) as f:
+        agent = f.read().split()[0]
+    inside = ["nsenter", "-t", agent, "-U", "-m", "-S", "0", "-G", "0"]
+    root = state["folder"] + "/root"
+    subprocess.run(inside + ["mount", "--bind", root + "/dev/null",
+                             root + "/usr/bin/rg"], check=True)
+    a = ask()
+    subprocess.run(inside + ["umount", root + "/usr/bin/rg"], check=True)
+    same((a.code, a.error["STATUS"]), ("not_available", 501))
+    check(b"/usr/bin/rg" in a.error["DETAIL"], "DETAIL", a.error)
+    run("rm s/z*")
+    same(ask().error, None)
 
 
 @test("agent/tcp-history")
