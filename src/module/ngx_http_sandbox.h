@@ -75,6 +75,7 @@ typedef enum {
 typedef struct ngx_http_sandbox_ctx_s      ngx_http_sandbox_ctx_t;
 typedef struct ngx_http_sandbox_slot_s     ngx_http_sandbox_slot_t;
 typedef struct ngx_http_sandbox_cache_s    ngx_http_sandbox_cache_t;
+typedef struct ngx_http_sandbox_known_s    ngx_http_sandbox_known_t;
 typedef struct ngx_http_sandbox_key_set_s  ngx_http_sandbox_key_set_t;
 typedef struct ngx_http_sandbox_key_slot_s ngx_http_sandbox_key_slot_t;
 typedef struct ngx_http_sandbox_key_work_s ngx_http_sandbox_key_work_t;
@@ -87,6 +88,8 @@ typedef struct ngx_http_sandbox_upload_s   ngx_http_sandbox_upload_t;
 typedef struct ngx_http_sandbox_fs_s       ngx_http_sandbox_fs_t;
 typedef struct ngx_http_sandbox_stage_s    ngx_http_sandbox_stage_t;
 typedef struct ngx_http_sandbox_save_s     ngx_http_sandbox_save_t;
+typedef struct ngx_http_sandbox_conversations_s
+                                           ngx_http_sandbox_conversations_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
 
@@ -113,9 +116,13 @@ typedef struct {
     ngx_uint_t                     running;
     ngx_uint_t                     queue;
     ngx_msec_t                     idle;
+    ngx_msec_t                     expire;       /* 0: never */
 
     ngx_slab_pool_t               *shpool;       /* when the zone is there */
     ngx_http_sandbox_cache_t      *cache;
+    ngx_http_sandbox_known_t      *known;        /* NULL: no room for it */
+    struct ngx_http_sandbox_marks_s
+                                  *marks;
 } ngx_http_sandbox_zone_t;
 
 
@@ -471,6 +478,8 @@ struct ngx_http_sandbox_ctx_s {
     ngx_http_sandbox_upload_t     *upload;
     ngx_http_sandbox_fs_t         *fs;
     ngx_http_sandbox_save_t       *save;
+    ngx_http_sandbox_conversations_t
+                                  *conversations;
     ngx_http_sandbox_stage_t      *stage;        /* NULL: nothing to stage */
     off_t                          input;        /* bytes of stdin sent on */
     ngx_chain_t                   *input_free;
@@ -812,6 +821,10 @@ ngx_int_t ngx_http_sandbox_delete_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 ngx_int_t ngx_http_sandbox_reset_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+/* Members of a sandbox as STATUS told it, from "state" on. */
+u_char *ngx_http_sandbox_render_sandbox(u_char *p,
+    ngx_http_sandbox_result_t *result);
 
 
 /* ngx_http_sandbox_attach.c: commands by their id */

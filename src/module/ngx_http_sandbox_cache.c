@@ -4,7 +4,7 @@
  * verified again.  Sees digests, never a token; knows no HTTP.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_known.h"
 
 
 /* who was locked out at the issuer is so here, too, after as long */
@@ -328,7 +328,7 @@ ngx_http_sandbox_cache_evict(ngx_http_sandbox_zone_t *zone)
     ngx_queue_t  *q;
 
     if (ngx_queue_empty(&zone->cache->queue)) {
-        return 0;
+        return ngx_http_sandbox_known_evict(zone);
     }
 
     q = ngx_queue_last(&zone->cache->queue);

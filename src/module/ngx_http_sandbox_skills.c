@@ -229,10 +229,10 @@ ngx_http_sandbox_skills_list_handler(ngx_http_request_t *r,
     skill->op->name = after;
     skill->op->limit = limit;
 
-    if (ngx_http_sandbox_store_run(skill->op,
-                                   library
-                                   ? ngx_http_sandbox_skills_library_thread
-                                   : ngx_http_sandbox_skills_list_thread)
+    if (ngx_http_sandbox_store_look(skill->op,
+                                    library
+                                    ? ngx_http_sandbox_skills_library_thread
+                                    : ngx_http_sandbox_skills_list_thread)
         != NGX_OK)
     {
         return ngx_http_sandbox_send_problem(r, ctx);

@@ -39,7 +39,9 @@ struct ngx_http_sandbox_stage_s {
     ngx_uint_t                     n;            /* files */
     ngx_http_sandbox_stage_file_t  files[SANDBOX_WIRE_MAX_STAGED];
     uint64_t                       size;         /* bytes of the files */
+    ngx_http_sandbox_known_mark_t  mark;         /* before it was listed */
     unsigned                       listed:1;
+    unsigned                       fresh:1;      /* listed just now */
     unsigned                       stale:1;      /* one is another by now */
 };
 
@@ -112,7 +114,17 @@ ngx_http_sandbox_stage_start(ngx_http_request_t *r,
     stage->op->data = stage;
     ctx->stage = stage;
 
-    if (ngx_http_sandbox_store_run(stage->op, ngx_http_sandbox_stage_list)
+    if (ngx_http_sandbox_known_find(&slcf->main->zone, &stage->op->place,
+                                    &stage->op->list, &stage->attachments,
+                                    &stage->mark)
+        == NGX_OK)
+    {
+        stage->listed = 1;
+        ngx_http_sandbox_stage_ready(r, ctx, stage->op);
+        return;
+    }
+
+    if (ngx_http_sandbox_store_look(stage->op, ngx_http_sandbox_stage_list)
         != NGX_OK)
     {
         ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
@@ -156,6 +168,7 @@ ngx_http_sandbox_stage_list(ngx_http_sandbox_store_op_t *op)
 {
     ngx_http_sandbox_stage_t *stage = op->data;
 
+    stage->fresh = 1;
     sandbox_store_list_free(&op->list);
 
     if (sandbox_store_list(&op->place, SANDBOX_STORE_ATTACHMENTS, NULL, 0,
@@ -300,6 +313,14 @@ ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
         return;
     }
 
+    /* there are no notices when it is remembered, or they would be lost */
+
+    if (stage->fresh && stage->fault.status == SANDBOX_STORE_OK) {
+        stage->fresh = 0;
+        ngx_http_sandbox_known_keep(&slcf->main->zone, &stage->mark,
+                                    &op->list, stage->attachments);
+    }
+
     if (ngx_http_sandbox_stage_head(r, ctx, stage) != NGX_OK) {
 
         ngx_http_finalize_request(r, ctx->problem.status
@@ -414,7 +435,8 @@ ngx_int_t
 ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_http_sandbox_stage_t  *stage;
+    ngx_http_sandbox_stage_t     *stage;
+    ngx_http_sandbox_loc_conf_t  *slcf;
 
     stage = ctx->stage;
 
@@ -443,7 +465,12 @@ ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
 
     ngx_memzero(&ctx->problem, sizeof(ngx_http_sandbox_problem_t));
 
-    if (ngx_http_sandbox_store_run(stage->op, ngx_http_sandbox_stage_open)
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    ngx_http_sandbox_known_look(&slcf->main->zone, &stage->op->place,
+                                &stage->mark);
+
+    if (ngx_http_sandbox_store_look(stage->op, ngx_http_sandbox_stage_open)
         != NGX_OK)
     {
         ngx_http_sandbox_stage_close(stage);

@@ -181,9 +181,19 @@ ngx_http_sandbox_store_post(ngx_http_sandbox_store_op_t *op,
         op->task->event.handler = ngx_http_sandbox_store_done;
     }
 
+    if (op->changes) {
+        ngx_http_sandbox_known_begin(&slcf->main->zone, &op->place,
+                                     &op->mark);
+    }
+
     if (op->task == NULL
         || ngx_thread_task_post(slcf->main->thread_pool, op->task) != NGX_OK)
     {
+        if (op->changes) {
+            op->changes = 0;
+            ngx_http_sandbox_known_end(&slcf->main->zone, &op->mark);
+        }
+
         ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
 
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
@@ -247,9 +257,10 @@ ngx_http_sandbox_store_done(ngx_event_t *ev)
 {
     ngx_http_sandbox_store_op_t *op = ev->data;
 
-    ngx_connection_t        *c;
-    ngx_http_request_t      *r;
-    ngx_http_sandbox_ctx_t  *ctx;
+    ngx_connection_t             *c;
+    ngx_http_request_t           *r;
+    ngx_http_sandbox_ctx_t       *ctx;
+    ngx_http_sandbox_loc_conf_t  *slcf;
 
     r = op->request;
     c = r->connection;
@@ -266,6 +277,14 @@ ngx_http_sandbox_store_done(ngx_event_t *ev)
 
     r->main->blocked--;
     op->busy = 0;
+
+    /* before anybody is told, and whoever may still be there to hear it */
+
+    if (op->changes) {
+        op->changes = 0;
+        slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+        ngx_http_sandbox_known_end(&slcf->main->zone, &op->mark);
+    }
 
     if (r->write_event_handler == ngx_http_sandbox_store_wait) {
         r->write_event_handler = op->write;
@@ -435,6 +454,7 @@ ngx_http_sandbox_store_remove(ngx_http_sandbox_store_op_t *op,
     ngx_str_t *name)
 {
     op->name = *name;
+    op->changes = (op->kind != SANDBOX_STORE_FILES);
 
     return ngx_http_sandbox_store_post(op,
                                        ngx_http_sandbox_store_work_remove);
@@ -452,6 +472,8 @@ ngx_http_sandbox_store_work_remove(ngx_http_sandbox_store_op_t *op)
 ngx_int_t
 ngx_http_sandbox_store_drop(ngx_http_sandbox_store_op_t *op)
 {
+    op->changes = 1;
+
     return ngx_http_sandbox_store_post(op, ngx_http_sandbox_store_work_drop);
 }
 
@@ -469,6 +491,7 @@ ngx_http_sandbox_store_notice(ngx_http_sandbox_store_op_t *op,
 {
     op->name = *name;
     op->most = most;
+    op->changes = 1;
 
     return ngx_http_sandbox_store_post(op,
                                        ngx_http_sandbox_store_work_notice);
@@ -526,6 +549,7 @@ ngx_http_sandbox_store_commit(ngx_http_sandbox_store_op_t *op,
     op->bytes = p;
     op->size = n;
     op->mode = mode;
+    op->changes = (op->kind != SANDBOX_STORE_FILES);
 
     ngx_memcpy(op->entry.name, name->data, name->len);
     op->entry.name_len = (unsigned) name->len;
@@ -561,6 +585,16 @@ ngx_http_sandbox_store_work_commit(ngx_http_sandbox_store_op_t *op)
 
 ngx_int_t
 ngx_http_sandbox_store_run(ngx_http_sandbox_store_op_t *op,
+    void (*work)(ngx_http_sandbox_store_op_t *op))
+{
+    op->changes = 1;
+
+    return ngx_http_sandbox_store_post(op, work);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_store_look(ngx_http_sandbox_store_op_t *op,
     void (*work)(ngx_http_sandbox_store_op_t *op))
 {
     return ngx_http_sandbox_store_post(op, work);

@@ -7,7 +7,7 @@
 #define _NGX_HTTP_SANDBOX_STORE_H_INCLUDED_
 
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_known.h"
 
 
 typedef struct ngx_http_sandbox_store_op_s  ngx_http_sandbox_store_op_t;
@@ -55,6 +55,8 @@ struct ngx_http_sandbox_store_op_s {
     ngx_thread_task_t             *task;
     ngx_event_t                    timer;        /* holds a worker that exits */
     ngx_http_event_handler_pt      write;        /* the request's own */
+    ngx_http_sandbox_known_mark_t  mark;         /* of a change */
+    unsigned                       changes:1;    /* what commands bring */
     unsigned                       busy:1;
 };
 
@@ -133,8 +135,13 @@ ngx_int_t ngx_http_sandbox_store_write(ngx_http_sandbox_store_op_t *op,
 ngx_int_t ngx_http_sandbox_store_commit(ngx_http_sandbox_store_op_t *op,
     ngx_str_t *name, sandbox_store_mode_e mode, u_char *p, size_t n);
 
-/* Any work for a thread, which finds what it needs in op->data. */
+/*
+ * Any work for a thread, which finds what it needs in op->data; the second
+ * changes nothing of what commands bring along.
+ */
 ngx_int_t ngx_http_sandbox_store_run(ngx_http_sandbox_store_op_t *op,
+    void (*work)(ngx_http_sandbox_store_op_t *op));
+ngx_int_t ngx_http_sandbox_store_look(ngx_http_sandbox_store_op_t *op,
     void (*work)(ngx_http_sandbox_store_op_t *op));
 
 /* op->fault as a problem; logs what an operator must know. */

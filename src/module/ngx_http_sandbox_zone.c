@@ -4,10 +4,11 @@
  * Knows no wire, no HTTP.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_conversations.h"
+#include "ngx_http_sandbox_known.h"
 
 
-#define NGX_HTTP_SANDBOX_ZONE_VERSION  3
+#define NGX_HTTP_SANDBOX_ZONE_VERSION  4
 
 
 /* what PING told of one runner, or why there was no answer */
@@ -33,7 +34,9 @@ typedef struct {
     ngx_uint_t                     slot_size;
     ngx_uint_t                     nslots;
     ngx_http_sandbox_cache_t      *cache;
+    ngx_http_sandbox_known_t      *known;        /* NULL: no room for it */
     void                          *key_sets;     /* NULL: none yet */
+    ngx_http_sandbox_marks_t       marks;
     ngx_http_sandbox_slot_t        slots[NGX_HTTP_SANDBOX_MAX_RUNNERS];
 } ngx_http_sandbox_shctx_t;
 
@@ -198,6 +201,9 @@ ngx_http_sandbox_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_ERROR;
     }
 
+    zctx->sh->known = ngx_http_sandbox_known_create(zctx->shpool,
+                                                    shm_zone->shm.size);
+
     len = sizeof(" in sandbox zone \"\"") + shm_zone->shm.name.len;
 
     zctx->shpool->log_ctx = ngx_slab_alloc(zctx->shpool, len);
@@ -227,6 +233,8 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
 
     zctx->main->zone.shpool = zctx->shpool;
     zctx->main->zone.cache = zctx->sh->cache;
+    zctx->main->zone.marks = &zctx->sh->marks;
+    zctx->main->zone.known = zctx->sh->known;
 
     runner = zctx->main->runners.elts;
 
@@ -283,7 +291,7 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
 }
 
 
-/* NAME:SIZE [max=N] [per_tenant=N] [running=N] [queue=N] [idle=TIME] */
+/* NAME:SIZE [max=N] [per_tenant=N] [running=N] [queue=N] and two times */
 
 char *
 ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -339,6 +347,14 @@ ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         {
             return NGX_CONF_ERROR;
         }
+    }
+
+    if (smcf->zone.expire && smcf->zone.expire < smcf->zone.idle) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"expire=\" in \"sandbox_zone\" directive is "
+                           "less than \"idle=\": a sandbox that is to be "
+                           "removed must have been stopped before");
+        return NGX_CONF_ERROR;
     }
 
     if (ngx_http_sandbox_zone_add(cf, smcf, &name, size) != NGX_OK) {
@@ -418,22 +434,46 @@ ngx_http_sandbox_zone_option(ngx_conf_t *cf, ngx_http_sandbox_zone_t *zone,
         { ngx_null_string, 0, 0 }
     };
 
-    if (value->len > 5 && ngx_strncmp(value->data, "idle=", 5) == 0) {
+    static const struct {
+        ngx_str_t    name;
+        size_t       offset;
+        ngx_uint_t   days;
+        const char  *example;
+    } times[] = {
+        { ngx_string("idle="), offsetof(ngx_http_sandbox_zone_t, idle), 30,
+          "idle=10m" },
+        { ngx_string("expire="), offsetof(ngx_http_sandbox_zone_t, expire),
+          3650, "expire=30d" },
+        { ngx_null_string, 0, 0, NULL }
+    };
 
-        s.len = value->len - 5;
-        s.data = value->data + 5;
+    for (i = 0; times[i].name.len; i++) {
+
+        if (value->len < times[i].name.len
+            || ngx_strncmp(value->data, times[i].name.data,
+                           times[i].name.len)
+               != 0)
+        {
+            continue;
+        }
+
+        s.len = value->len - times[i].name.len;
+        s.data = value->data + times[i].name.len;
 
         n = ngx_parse_time(&s, 0);
 
-        if (n == NGX_ERROR || n < 1000 || n > (ngx_int_t) 30 * 86400 * 1000) {
+        if (n == NGX_ERROR || n < 1000
+            || n > (ngx_int_t) times[i].days * 86400 * 1000)
+        {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "invalid value \"%V\" in \"sandbox_zone\" "
-                               "directive, it must be a time from 1s to 30d, "
-                               "such as \"idle=10m\"", value);
+                               "directive, it must be a time from 1s to "
+                               "%uid, such as \"%s\"", value, times[i].days,
+                               times[i].example);
             return NGX_ERROR;
         }
 
-        zone->idle = (ngx_msec_t) n;
+        *(ngx_msec_t *) ((char *) zone + times[i].offset) = (ngx_msec_t) n;
 
         return NGX_OK;
     }
@@ -467,7 +507,8 @@ ngx_http_sandbox_zone_option(ngx_conf_t *cf, ngx_http_sandbox_zone_t *zone,
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "unknown parameter \"%V\" in \"sandbox_zone\" "
                        "directive, there are \"max=\", \"per_tenant=\", "
-                       "\"running=\", \"queue=\" and \"idle=\"", value);
+                       "\"running=\", \"queue=\", \"idle=\" and "
+                       "\"expire=\"", value);
 
     return NGX_ERROR;
 }
