@@ -88,8 +88,6 @@ typedef struct ngx_http_sandbox_upload_s   ngx_http_sandbox_upload_t;
 typedef struct ngx_http_sandbox_fs_s       ngx_http_sandbox_fs_t;
 typedef struct ngx_http_sandbox_stage_s    ngx_http_sandbox_stage_t;
 typedef struct ngx_http_sandbox_save_s     ngx_http_sandbox_save_t;
-typedef struct ngx_http_sandbox_conversations_s
-                                           ngx_http_sandbox_conversations_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
 
@@ -121,8 +119,7 @@ typedef struct {
     ngx_slab_pool_t               *shpool;       /* when the zone is there */
     ngx_http_sandbox_cache_t      *cache;
     ngx_http_sandbox_known_t      *known;        /* NULL: no room for it */
-    struct ngx_http_sandbox_marks_s
-                                  *marks;
+    struct ngx_http_sandbox_marks_s  *marks;     /* of the list */
 } ngx_http_sandbox_zone_t;
 
 
@@ -478,8 +475,7 @@ struct ngx_http_sandbox_ctx_s {
     ngx_http_sandbox_upload_t     *upload;
     ngx_http_sandbox_fs_t         *fs;
     ngx_http_sandbox_save_t       *save;
-    ngx_http_sandbox_conversations_t
-                                  *conversations;
+    struct ngx_http_sandbox_conversations_s  *conversations;
     ngx_http_sandbox_stage_t      *stage;        /* NULL: nothing to stage */
     off_t                          input;        /* bytes of stdin sent on */
     ngx_chain_t                   *input_free;
@@ -631,10 +627,7 @@ ngx_int_t ngx_http_sandbox_cache_find(ngx_http_sandbox_zone_t *zone,
 void ngx_http_sandbox_cache_add(ngx_http_sandbox_zone_t *zone,
     const u_char *digest, ngx_http_sandbox_principal_t *principal);
 
-/* With the mutex locked: forgets the token used least; 0 if there is none. */
-ngx_uint_t ngx_http_sandbox_cache_evict(ngx_http_sandbox_zone_t *zone);
-
-/* With the mutex locked: forgets the token used least; 0 if there is none. */
+/* With the mutex locked: makes room, least used first; 0 if there is none. */
 ngx_uint_t ngx_http_sandbox_cache_evict(ngx_http_sandbox_zone_t *zone);
 
 void ngx_http_sandbox_cache_read(const ngx_http_sandbox_zone_t *zone,
@@ -821,10 +814,6 @@ ngx_int_t ngx_http_sandbox_delete_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 ngx_int_t ngx_http_sandbox_reset_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
-
-/* Members of a sandbox as STATUS told it, from "state" on. */
-u_char *ngx_http_sandbox_render_sandbox(u_char *p,
-    ngx_http_sandbox_result_t *result);
 
 
 /* ngx_http_sandbox_attach.c: commands by their id */

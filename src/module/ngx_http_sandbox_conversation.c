@@ -3,7 +3,7 @@
  * is one operation on the wire without head or body, and a few fields back.
  */
 
-#include "ngx_http_sandbox_store.h"
+#include "ngx_http_sandbox_conversations.h"
 
 
 static ngx_int_t ngx_http_sandbox_conversation(ngx_http_request_t *r,
@@ -88,9 +88,14 @@ ngx_http_sandbox_delete_dropped(ngx_http_request_t *r,
     ctx->wire.operation = SANDBOX_OPERATION_DELETE;
     ctx->wire.render = ngx_http_sandbox_render_delete;
 
-    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
-        || slcf->backend->start(r, ctx) != NGX_OK)
-    {
+    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    ngx_http_sandbox_conversations_unmark(r, ctx);
+
+    if (slcf->backend->start(r, ctx) != NGX_OK) {
         ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
     }
 }
@@ -131,40 +136,16 @@ ngx_http_sandbox_render_status(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    b->last = ngx_sprintf(b->last, "{\"conversationId\":\"%V\","
-                          "\"state\":\"%s\"", &ctx->conversation,
-                          sandbox_state_name(
-                                      result->number[SANDBOX_TAG_STATE]));
+    b->last = ngx_sprintf(b->last, "{\"conversationId\":\"%V\",",
+                          &ctx->conversation);
 
     if (result->number[SANDBOX_TAG_STATE] == SANDBOX_STATE_NONE) {
-        b->last = ngx_cpymem(b->last, "}\n", 2);
+        b->last = ngx_sprintf(b->last, "\"state\":\"none\"}\n");
 
         return ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b);
     }
 
-    if (result->sandbox_id.len) {
-        b->last = ngx_sprintf(b->last, ",\"sandboxId\":\"%V\"",
-                              &result->sandbox_id);
-    }
-
-    b->last = ngx_cpymem(b->last, ",\"createdAt\":",
-                         sizeof(",\"createdAt\":") - 1);
-    b->last = ngx_http_sandbox_time(b->last,
-                                    result->number[SANDBOX_TAG_CREATED_MS]);
-    b->last = ngx_cpymem(b->last, ",\"lastUsedAt\":",
-                         sizeof(",\"lastUsedAt\":") - 1);
-    b->last = ngx_http_sandbox_time(b->last,
-                                    result->number[SANDBOX_TAG_USED_MS]);
-
-    *b->last++ = ',';
-    ngx_http_sandbox_field(ctx, b, "commands", SANDBOX_TAG_COMMANDS, 1);
-    *b->last++ = ',';
-    ngx_http_sandbox_field(ctx, b, "running", SANDBOX_TAG_RUNNING, 1);
-    *b->last++ = ',';
-    ngx_http_sandbox_field(ctx, b, "queued", SANDBOX_TAG_QUEUED, 1);
-    *b->last++ = ',';
-    ngx_http_sandbox_field(ctx, b, "backgroundProcesses",
-                           SANDBOX_TAG_BACKGROUND, 1);
+    b->last = ngx_http_sandbox_render_sandbox(b->last, result);
 
     b->last = ngx_cpymem(b->last, ",\"usage\":{", sizeof(",\"usage\":{") - 1);
     ngx_http_sandbox_field(ctx, b, "diskBytes", SANDBOX_TAG_DISK_BYTES, 1);
@@ -176,6 +157,35 @@ ngx_http_sandbox_render_status(ngx_http_request_t *r,
     b->last = ngx_cpymem(b->last, "}}\n", 3);
 
     return ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b);
+}
+
+
+u_char *
+ngx_http_sandbox_render_sandbox(u_char *p, ngx_http_sandbox_result_t *result)
+{
+    p = ngx_sprintf(p, "\"state\":\"%s\"",
+                    sandbox_state_name(result->number[SANDBOX_TAG_STATE]));
+
+    if (result->sandbox_id.len) {
+        p = ngx_sprintf(p, ",\"sandboxId\":\"%V\"", &result->sandbox_id);
+    }
+
+    p = ngx_sprintf(p, ",\"createdAt\":");
+    p = ngx_http_sandbox_time(p, result->number[SANDBOX_TAG_CREATED_MS]);
+    p = ngx_sprintf(p, ",\"lastUsedAt\":");
+    p = ngx_http_sandbox_time(p, result->number[SANDBOX_TAG_USED_MS]);
+
+    if (result->seen[SANDBOX_TAG_EXPIRES_MS]) {
+        p = ngx_sprintf(p, ",\"expiresAt\":");
+        p = ngx_http_sandbox_time(p, result->number[SANDBOX_TAG_EXPIRES_MS]);
+    }
+
+    return ngx_sprintf(p, ",\"commands\":%uL,\"running\":%uL,"
+                       "\"queued\":%uL,\"backgroundProcesses\":%uL",
+                       result->number[SANDBOX_TAG_COMMANDS],
+                       result->number[SANDBOX_TAG_RUNNING],
+                       result->number[SANDBOX_TAG_QUEUED],
+                       result->number[SANDBOX_TAG_BACKGROUND]);
 }
 
 

@@ -538,6 +538,9 @@ ngx_http_sandbox_frame_complete(ngx_http_sandbox_ctx_t *ctx)
         return result->seen[SANDBOX_TAG_BYTES]
                ? NULL : "a RESULT without a number of bytes";
 
+    case SANDBOX_OPERATION_SESSIONS:
+        return NULL;
+
     case SANDBOX_OPERATION_HISTORY:
         return result->seen[SANDBOX_TAG_NEXT]
                ? NULL : "a RESULT without the next page";
@@ -696,6 +699,7 @@ ngx_http_sandbox_frame_number(ngx_http_sandbox_result_t *result,
     case SANDBOX_TAG_DISK_BYTES:
     case SANDBOX_TAG_MEMORY_BYTES:
     case SANDBOX_TAG_CPU_TOTAL_US:
+    case SANDBOX_TAG_EXPIRES_MS:
     case SANDBOX_TAG_SEQ:
     case SANDBOX_TAG_BYTES:
     case SANDBOX_TAG_ORDINAL:

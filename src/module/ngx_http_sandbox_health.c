@@ -175,6 +175,10 @@ ngx_http_sandbox_probe_build(ngx_http_sandbox_probe_t *probe)
     sandbox_write_number(&w, SANDBOX_TAG_MAX_QUEUED, zone->queue);
     sandbox_write_number(&w, SANDBOX_TAG_IDLE_MS, zone->idle);
 
+    if (zone->expire) {
+        sandbox_write_number(&w, SANDBOX_TAG_EXPIRE_MS, zone->expire);
+    }
+
     ngx_memzero(&preamble, sizeof(sandbox_preamble_t));
 
     preamble.version = SANDBOX_WIRE_VERSION;

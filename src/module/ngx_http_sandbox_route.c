@@ -4,6 +4,7 @@
  * could read another way.  Knows no identity.
  */
 
+#include "ngx_http_sandbox_conversations.h"
 #include "ngx_http_sandbox_skills.h"
 
 
@@ -26,6 +27,11 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       NGX_HTTP_GET|NGX_HTTP_HEAD,
       ngx_string("limits"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_limits_handler },
+
+    { ngx_string("v1/conversations"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("conversation.list"), NGX_HTTP_SANDBOX_READERS,
+      ngx_http_sandbox_conversations_handler },
 
     { ngx_string("v1/conversations/*"),
       NGX_HTTP_GET|NGX_HTTP_HEAD,

@@ -4,6 +4,7 @@
  * so each way to fail has a status of its own.  Knows no JSON.
  */
 
+#include "ngx_http_sandbox_conversations.h"
 #include "ngx_http_sandbox_stage.h"
 
 
@@ -66,6 +67,14 @@ ngx_http_sandbox_upstream_start(ngx_http_request_t *r,
 
     ngx_http_sandbox_frames_reset(ctx);
     ctx->wire.attempts = 0;
+
+    if ((ctx->wire.operation == SANDBOX_OPERATION_COMMAND
+         || ctx->wire.operation == SANDBOX_OPERATION_FILE_WRITE
+         || ctx->wire.operation == SANDBOX_OPERATION_RESET)
+        && !(ctx->wire.flags & SANDBOX_FLAG_NO_CREATE))
+    {
+        ngx_http_sandbox_conversations_mark(r, ctx);
+    }
 
     ngx_http_upstream_init(r);
 

@@ -4,6 +4,7 @@
  *
  *   ROOT/REALM/TENANT/usage              bytes of all files below; its lock
  *   ROOT/REALM/TENANT/USER/C/KIND/ID     a block (sandbox_store.h), the bytes
+ *   ROOT/REALM/TENANT/USER/C/used        a mark; sandbox_store_conversations.h
  *   ROOT/.tmp/                           what is being written, each locked
  *   ROOT/.trash/                         conversations that were deleted
  *   ROOT/.sweep                          a lock; its time is the last sweep's

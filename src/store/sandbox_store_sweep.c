@@ -4,6 +4,7 @@
  */
 
 #include "sandbox_store_core.h"
+#include "sandbox_store_conversations.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -270,6 +271,7 @@ sandbox_store_sweep_empty(void *data, const char *path)
         (void) rmdir(folder);
     }
 
+    sandbox_store_unmark(path);
     (void) rmdir(path);
 }
 
