@@ -139,6 +139,7 @@ bench: root deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/run
 	@BUILD=$(BUILD) bench/auth
+	@BUILD=$(BUILD) CACHE=$(CACHE) bench/files
 
 clean:
 	rm -rf $(BUILD)
