@@ -88,6 +88,7 @@ typedef struct ngx_http_sandbox_upload_s   ngx_http_sandbox_upload_t;
 typedef struct ngx_http_sandbox_fs_s       ngx_http_sandbox_fs_t;
 typedef struct ngx_http_sandbox_stage_s    ngx_http_sandbox_stage_t;
 typedef struct ngx_http_sandbox_save_s     ngx_http_sandbox_save_t;
+typedef struct ngx_http_sandbox_mcp_s      ngx_http_sandbox_mcp_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
 
 
@@ -262,6 +263,10 @@ struct ngx_http_sandbox_loc_conf_s {
     ngx_str_t                      skills;       /* the library; data NULL: not
                                                     said, empty: none */
 
+    ngx_array_t                   *mcp_origins;  /* ngx_str_t; NULL: none */
+    ngx_array_t                   *mcp_names;    /* of the server */
+    ngx_flag_t                     mcp_argument;
+
     ngx_msec_t                     connect_timeout;
     ngx_msec_t                     send_timeout;
     ngx_http_upstream_conf_t       upstream;     /* until the answer is here */
@@ -354,6 +359,7 @@ typedef struct {
     ngx_str_t                      head;         /* room for a preamble
                                                     before it, if any */
     ngx_str_t                      body;
+    uint64_t                       instance;     /* 0: the current one */
 
     /* renders ctx->wire.result into ctx->answer */
     ngx_int_t                    (*render)(ngx_http_request_t *r,
@@ -433,6 +439,7 @@ typedef struct {
     ngx_uint_t                     background;
     ngx_uint_t                     encoded;      /* there was stdinBase64 */
     ngx_str_t                      stdin_data;
+    ngx_str_t                      label;        /* empty: none */
 } ngx_http_sandbox_request_t;
 
 
@@ -477,6 +484,7 @@ struct ngx_http_sandbox_ctx_s {
     ngx_http_sandbox_save_t       *save;
     struct ngx_http_sandbox_conversations_s  *conversations;
     ngx_http_sandbox_stage_t      *stage;        /* NULL: nothing to stage */
+    ngx_http_sandbox_mcp_t        *mcp;          /* NULL: it is HTTP */
     off_t                          input;        /* bytes of stdin sent on */
     ngx_chain_t                   *input_free;
     ngx_chain_t                   *input_busy;

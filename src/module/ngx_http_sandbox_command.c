@@ -4,8 +4,8 @@
  * the JSON is the next file's concern.
  */
 
+#include "ngx_http_sandbox_mcp.h"
 #include "ngx_http_sandbox_skills.h"
-#include "ngx_http_sandbox_stage.h"
 
 
 #define NGX_HTTP_SANDBOX_BODY_PIECE   (64 * 1024)
@@ -39,6 +39,8 @@ static void ngx_http_sandbox_body_thread(void *data, ngx_log_t *log);
 static void ngx_http_sandbox_body_thread_event(ngx_event_t *ev);
 static void ngx_http_sandbox_body_resume(ngx_http_request_t *r);
 #endif
+static void ngx_http_sandbox_body_parse(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_body_run(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
@@ -434,8 +436,7 @@ ngx_http_sandbox_body_done(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
 #endif
 
-    ctx->parsed = ngx_http_sandbox_request_parse(r, ctx);
-
+    ngx_http_sandbox_body_parse(r, ctx);
     ngx_http_sandbox_body_run(r, ctx);
 }
 
@@ -481,7 +482,7 @@ ngx_http_sandbox_body_thread(void *data, ngx_log_t *log)
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
 
-    ctx->parsed = ngx_http_sandbox_request_parse(r, ctx);
+    ngx_http_sandbox_body_parse(r, ctx);
 }
 
 
@@ -527,6 +528,15 @@ ngx_http_sandbox_body_resume(ngx_http_request_t *r)
 
 
 static void
+ngx_http_sandbox_body_parse(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ctx->parsed = ctx->mcp ? ngx_http_sandbox_mcp_parse(r, ctx)
+                           : ngx_http_sandbox_request_parse(r, ctx);
+}
+
+
+static void
 ngx_http_sandbox_body_run(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {
     if (ctx->parsed == NGX_DECLINED) {
@@ -536,6 +546,11 @@ ngx_http_sandbox_body_run(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
     if (ctx->parsed != NGX_OK) {
         ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    if (ctx->mcp) {
+        ngx_http_sandbox_mcp_run(r, ctx);
         return;
     }
 

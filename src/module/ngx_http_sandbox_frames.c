@@ -53,7 +53,7 @@ ngx_http_sandbox_frames(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 
     while (b->pos < b->last) {
 
-        if (wire->done && ctx->save) {
+        if (wire->done && (ctx->save || ctx->mcp)) {
             b->pos = b->last;
             return NGX_OK;
         }

@@ -271,6 +271,11 @@ ngx_http_sandbox_head_fields(ngx_http_sandbox_request_t *req,
         sandbox_write_number(&w, SANDBOX_TAG_STDIN_OPEN, 1);
     }
 
+    if (req->label.len) {
+        sandbox_write_bytes(&w, SANDBOX_TAG_LABEL, req->label.data,
+                            req->label.len);
+    }
+
     if (w.failed) {
         return NGX_ERROR;
     }

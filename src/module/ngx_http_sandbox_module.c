@@ -4,6 +4,7 @@
  * time, and knows no wire, no JSON.
  */
 
+#include "ngx_http_sandbox_mcp.h"
 #include "ngx_http_sandbox_skills.h"
 
 #include <malloc.h>
@@ -338,6 +339,20 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
       offsetof(ngx_http_sandbox_loc_conf_t, caps.pending),
       &ngx_http_sandbox_pending_bounds },
 
+    { ngx_string("sandbox_mcp_origins"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_sandbox_conf_mcp_origins,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_mcp_conversation"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_mcp_conversation,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("sandbox_connect_timeout"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_sandbox_conf_time,
@@ -476,6 +491,8 @@ ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
 
     conf->mode = NGX_CONF_UNSET_UINT;
     conf->store = NGX_CONF_UNSET_PTR;
+    conf->mcp_origins = NGX_CONF_UNSET_PTR;
+    conf->mcp_argument = NGX_CONF_UNSET;
     conf->leeway = NGX_CONF_UNSET_MSEC;
     conf->connect_timeout = NGX_CONF_UNSET_MSEC;
     conf->send_timeout = NGX_CONF_UNSET_MSEC;
@@ -518,6 +535,8 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_msec_value(conf->connect_timeout, prev->connect_timeout,
                               5000);
     ngx_conf_merge_msec_value(conf->send_timeout, prev->send_timeout, 300000);
+    ngx_conf_merge_ptr_value(conf->mcp_origins, prev->mcp_origins, NULL);
+    ngx_conf_merge_value(conf->mcp_argument, prev->mcp_argument, 0);
     ngx_http_sandbox_policy_merge(conf, prev);
 
     if (conf->skills.data == NULL) {
@@ -569,7 +588,8 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (ngx_http_sandbox_prefix(cf, clcf, prev, conf, here) != NGX_OK
         || ngx_http_sandbox_require(cf, conf, &clcf->name) != NGX_OK
-        || ngx_http_sandbox_policy_realm(cf, conf, &clcf->name) != NGX_OK)
+        || ngx_http_sandbox_policy_realm(cf, conf, &clcf->name) != NGX_OK
+        || ngx_http_sandbox_mcp_names(cf, conf) != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }

@@ -3,7 +3,7 @@
  * may be anything; what leaves is valid JSON.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_mcp.h"
 
 
 static ngx_str_t ngx_http_sandbox_render_marker(ngx_http_sandbox_capture_t *c,
@@ -222,6 +222,10 @@ ngx_http_sandbox_render_problem(ngx_http_request_t *r,
     ngx_http_variable_value_t      *id;
     ngx_http_sandbox_problem_t     *problem;
     ngx_http_sandbox_main_conf_t   *smcf;
+
+    if (ctx->mcp && ctx->mcp->calling) {
+        return ngx_http_sandbox_mcp_failure(r, ctx);
+    }
 
     smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
     problem = &ctx->problem;

@@ -275,7 +275,9 @@ ngx_http_sandbox_command_headers(ngx_http_request_t *r,
 
     ngx_str_t  no = ngx_string("no");
 
-    if (ctx->stream == NULL && ctx->answer_status != NGX_HTTP_ACCEPTED) {
+    if (ctx->stream == NULL
+        && (ctx->answer_status != NGX_HTTP_ACCEPTED || ctx->mcp))
+    {
         return NGX_OK;
     }
 
@@ -389,7 +391,7 @@ ngx_http_sandbox_header_filter(ngx_http_request_t *r)
 static ngx_int_t
 ngx_http_sandbox_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 {
-    ngx_chain_t             *cl;
+    ngx_chain_t             *cl, end;
     ngx_http_sandbox_ctx_t  *ctx;
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
@@ -409,7 +411,22 @@ ngx_http_sandbox_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
     ctx->replaced = 1;
 
-    return ngx_http_next_body_filter(r, ctx->answer);
+    if (ctx->answer) {
+        return ngx_http_next_body_filter(r, ctx->answer);
+    }
+
+    /* 202 has no body, but an end */
+
+    end.buf = ngx_calloc_buf(r->pool);
+    if (end.buf == NULL) {
+        return NGX_ERROR;
+    }
+
+    end.next = NULL;
+    end.buf->last_buf = (r == r->main);
+    end.buf->last_in_chain = 1;
+
+    return ngx_http_next_body_filter(r, &end);
 }
 
 

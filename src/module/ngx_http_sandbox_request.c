@@ -4,7 +4,7 @@
  * no sockets; the text of a command is never logged.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_mcp.h"
 
 
 typedef ngx_int_t (*ngx_http_sandbox_field_pt)(ngx_http_sandbox_request_t *req,
@@ -23,8 +23,8 @@ typedef struct {
 } ngx_http_sandbox_request_alias_t;
 
 
-static json_t *ngx_http_sandbox_request_load(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_request_take(
+    ngx_http_sandbox_request_t *req);
 static size_t ngx_http_sandbox_request_feed(void *buffer, size_t size,
     void *data);
 static void ngx_http_sandbox_request_free(void *data);
@@ -102,7 +102,6 @@ ngx_int_t
 ngx_http_sandbox_request_parse(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_int_t                    rc;
     ngx_pool_cleanup_t          *cln;
     ngx_http_sandbox_request_t   req;
 
@@ -126,14 +125,50 @@ ngx_http_sandbox_request_parse(ngx_http_request_t *r,
     cln->handler = ngx_http_sandbox_request_free;
     cln->data = req.root;
 
-    rc = ngx_http_sandbox_request_fields(&req);
+    if (!json_is_object(req.root)) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "The body must be one JSON object, such as "
+                                "{\"command\":\"ls\"}.");
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_sandbox_request_take(&req);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_request_object(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, json_t *object, ngx_str_t *label)
+{
+    ngx_http_sandbox_request_t  req;
+
+    ngx_memzero(&req, sizeof(ngx_http_sandbox_request_t));
+
+    req.r = r;
+    req.ctx = ctx;
+    req.root = object;
+    req.label = *label;
+
+    return ngx_http_sandbox_request_take(&req);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_request_take(ngx_http_sandbox_request_t *req)
+{
+    ngx_int_t                rc;
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    ctx = req->ctx;
+
+    rc = ngx_http_sandbox_request_fields(req);
 
     if (rc == NGX_OK) {
-        rc = ngx_http_sandbox_head_stdin(&req);
+        rc = ngx_http_sandbox_head_stdin(req);
     }
 
     if (rc == NGX_OK) {
-        rc = ngx_http_sandbox_head_write(&req);
+        rc = ngx_http_sandbox_head_write(req);
     }
 
     if (rc != NGX_OK) {
@@ -141,15 +176,15 @@ ngx_http_sandbox_request_parse(ngx_http_request_t *r,
     }
 
     ctx->wire.operation = SANDBOX_OPERATION_COMMAND;
-    ctx->wire.flags = req.fresh ? SANDBOX_FLAG_FRESH : 0;
-    ctx->wire.body = req.stdin_data;
+    ctx->wire.flags = req->fresh ? SANDBOX_FLAG_FRESH : 0;
+    ctx->wire.body = req->stdin_data;
     ctx->wire.render = ngx_http_sandbox_render_command;
 
     return NGX_OK;
 }
 
 
-static json_t *
+json_t *
 ngx_http_sandbox_request_load(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
@@ -200,14 +235,6 @@ ngx_http_sandbox_request_load(ngx_http_request_t *r,
                 error.column);
         }
 
-        return NULL;
-    }
-
-    if (!json_is_object(root)) {
-        json_decref(root);
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
-                                "The body must be one JSON object, such as "
-                                "{\"command\":\"ls\"}.");
         return NULL;
     }
 

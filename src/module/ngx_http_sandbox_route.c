@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_sandbox_conversations.h"
+#include "ngx_http_sandbox_mcp.h"
 #include "ngx_http_sandbox_skills.h"
 
 
@@ -13,7 +14,6 @@ static ngx_int_t ngx_http_sandbox_route_path(ngx_http_request_t *r,
     ngx_str_t *path);
 static ngx_uint_t ngx_http_sandbox_route_match(const ngx_str_t *pattern,
     const ngx_str_t *path, ngx_str_t *parts);
-static ngx_uint_t ngx_http_sandbox_route_conversation(const ngx_str_t *id);
 
 
 static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
@@ -177,6 +177,16 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       NGX_HTTP_DELETE,
       ngx_string("fs.delete"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_fs_delete_handler },
+
+    { ngx_string("mcp"),
+      NGX_HTTP_POST,
+      ngx_string("mcp"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_mcp_handler },
+
+    { ngx_string("v1/conversations/*/mcp"),
+      NGX_HTTP_POST,
+      ngx_string("mcp"), NGX_HTTP_SANDBOX_EXECUTE,
+      ngx_http_sandbox_mcp_handler },
 
     { ngx_null_string, 0, ngx_null_string, 0, NULL }
 };
@@ -514,7 +524,7 @@ ngx_http_sandbox_route_match(const ngx_str_t *pattern, const ngx_str_t *path,
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_sandbox_route_conversation(const ngx_str_t *id)
 {
     u_char  c;

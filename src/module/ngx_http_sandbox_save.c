@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_sandbox_fs.h"
+#include "ngx_http_sandbox_stage.h"
 
 
 #define NGX_HTTP_SANDBOX_SAVE_BODY   (64 * 1024) /* of the JSON */
@@ -53,7 +54,6 @@ static void ngx_http_sandbox_save_written(ngx_http_request_t *r,
 static ngx_int_t ngx_http_sandbox_save_commit(ngx_http_sandbox_save_t *save);
 static void ngx_http_sandbox_save_committed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
-static void ngx_http_sandbox_save_leave(ngx_http_request_t *r);
 
 
 ngx_int_t
@@ -460,7 +460,7 @@ ngx_http_sandbox_save_written(ngx_http_request_t *r,
 
     if (op->fault.status != SANDBOX_STORE_OK) {
         ngx_http_sandbox_store_problem(r, ctx, op);
-        ngx_http_sandbox_save_leave(r);
+        ngx_http_sandbox_upstream_leave(r);
         ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
         return;
     }
@@ -471,7 +471,7 @@ ngx_http_sandbox_save_written(ngx_http_request_t *r,
     if (save->whole) {
 
         if (ngx_http_sandbox_save_commit(save) != NGX_OK) {
-            ngx_http_sandbox_save_leave(r);
+            ngx_http_sandbox_upstream_leave(r);
             ngx_http_finalize_request(r,
                                       ngx_http_sandbox_send_problem(r, ctx));
         }
@@ -506,7 +506,7 @@ static void
 ngx_http_sandbox_save_committed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op)
 {
-    ngx_http_sandbox_save_leave(r);
+    ngx_http_sandbox_upstream_leave(r);
 
     if (op->fault.status != SANDBOX_STORE_OK) {
         ngx_http_sandbox_store_problem(r, ctx, op);
@@ -515,16 +515,4 @@ ngx_http_sandbox_save_committed(ngx_http_request_t *r,
     }
 
     ngx_http_finalize_request(r, ngx_http_sandbox_files_answer(r, ctx, op));
-}
-
-
-/* the upstream ends here, the request goes on */
-
-static void
-ngx_http_sandbox_save_leave(ngx_http_request_t *r)
-{
-    if (r->upstream->cleanup) {
-        r->main->count++;
-        (*r->upstream->cleanup)(r);
-    }
 }

@@ -59,7 +59,6 @@ static ngx_int_t ngx_http_sandbox_stage_head(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_stage_t *stage);
 static ngx_int_t ngx_http_sandbox_stage_read(ngx_http_sandbox_ctx_t *ctx,
     ngx_http_sandbox_stage_t *stage);
-static void ngx_http_sandbox_stage_silence(ngx_http_request_t *r);
 static void ngx_http_sandbox_stage_idle(ngx_http_request_t *r,
     ngx_http_upstream_t *u);
 static ssize_t ngx_http_sandbox_stage_recv(ngx_connection_t *c, u_char *buf,
@@ -539,7 +538,7 @@ ngx_http_sandbox_stage_read(ngx_http_sandbox_ctx_t *ctx,
  * of the request.  It lives on, deaf, until the next one takes its place.
  */
 
-static void
+void
 ngx_http_sandbox_stage_silence(ngx_http_request_t *r)
 {
     ngx_connection_t     *c;

@@ -25,6 +25,15 @@ ngx_uint_t ngx_http_sandbox_stage_named(ngx_http_sandbox_ctx_t *ctx);
 ngx_int_t ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
+/*
+ * The upstream hears nothing more, so that its request can wait for another
+ * one; the next start, or ngx_http_sandbox_upstream_leave(), ends it.
+ */
+void ngx_http_sandbox_stage_silence(ngx_http_request_t *r);
+
+/* ngx_http_sandbox_upstream.c: it ends here, its request goes on. */
+void ngx_http_sandbox_upstream_leave(ngx_http_request_t *r);
+
 /* 1: files follow stdin in the body, so it can't be sent again as it is. */
 ngx_uint_t ngx_http_sandbox_stage_bodies(ngx_http_sandbox_ctx_t *ctx);
 

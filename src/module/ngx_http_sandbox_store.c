@@ -102,7 +102,7 @@ ngx_http_sandbox_store_op(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 
     cln->handler = ngx_http_sandbox_store_cleanup;
 
-    if (ctx->conversation.len == 0) {
+    if (ctx->conversation.len == 0 || slcf->store == NULL) {
         return op;
     }
 

@@ -5,10 +5,11 @@
  */
 
 #include "ngx_http_sandbox_conversations.h"
-#include "ngx_http_sandbox_stage.h"
+#include "ngx_http_sandbox_mcp.h"
 
 
 static ngx_int_t ngx_http_sandbox_create_request(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_sandbox_passes(ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_reinit_request(ngx_http_request_t *r);
 static ngx_int_t ngx_http_sandbox_process_header(ngx_http_request_t *r);
 static ngx_int_t ngx_http_sandbox_accepted(ngx_http_request_t *r,
@@ -104,10 +105,10 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     preamble.operation = (uint8_t) wire->operation;
     preamble.flags = (uint16_t) wire->flags;
     preamble.head = (uint32_t) wire->head.len;
-    preamble.body = (wire->operation == SANDBOX_OPERATION_STDIN
-                     || wire->operation == SANDBOX_OPERATION_FILE_WRITE)
+    preamble.body = ngx_http_sandbox_passes(ctx)
                     ? ngx_http_sandbox_stdin_body(r)
                     : ngx_http_sandbox_stage_length(ctx);
+    preamble.instance = wire->instance;
     preamble.memory = (uint32_t) (slcf->caps.memory >> 20);
     preamble.disk = (uint32_t) (slcf->caps.disk >> 20);
     preamble.processes = (uint32_t) slcf->caps.processes;
@@ -137,9 +138,7 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     cl->next = NULL;
     r->upstream->request_bufs = cl;
 
-    if (wire->operation == SANDBOX_OPERATION_STDIN
-        || wire->operation == SANDBOX_OPERATION_FILE_WRITE)
-    {
+    if (ngx_http_sandbox_passes(ctx)) {
         b->flush = 1;
         return ngx_http_sandbox_stdin_send(r, cl);
     }
@@ -155,6 +154,17 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     cl->buf->flush = 1;
 
     return NGX_OK;
+}
+
+
+/* 1: the client's body goes on as it comes; others are in memory, or files */
+
+static ngx_uint_t
+ngx_http_sandbox_passes(ngx_http_sandbox_ctx_t *ctx)
+{
+    return ctx->mcp == NULL
+           && (ctx->wire.operation == SANDBOX_OPERATION_STDIN
+               || ctx->wire.operation == SANDBOX_OPERATION_FILE_WRITE);
 }
 
 
@@ -232,7 +242,8 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     b->last = b->start;
 
     if (rc == NGX_OK && ctx->problem.status == 0
-        && ngx_http_sandbox_save_whole(r, ctx) == NGX_OK)
+        && (ngx_http_sandbox_save_whole(r, ctx) == NGX_OK
+            || ngx_http_sandbox_mcp_step(r, ctx) == NGX_OK))
     {
         return NGX_AGAIN;
     }
@@ -502,7 +513,7 @@ ngx_http_sandbox_failed(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         ngx_memzero(&ctx->problem, sizeof(ngx_http_sandbox_problem_t));
         wire->lost = 1;
 
-        if (ngx_http_sandbox_render_command(r, ctx) == NGX_OK) {
+        if (wire->render(r, ctx) == NGX_OK) {
             return;
         }
 
@@ -535,6 +546,16 @@ ngx_http_sandbox_upstream_lost(ngx_http_sandbox_ctx_t *ctx)
                               "connection; nothing was started.");
 
     ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
+}
+
+
+void
+ngx_http_sandbox_upstream_leave(ngx_http_request_t *r)
+{
+    if (r->upstream && r->upstream->cleanup) {
+        r->main->count++;
+        (*r->upstream->cleanup)(r);
+    }
 }
 
 

@@ -3,7 +3,7 @@
  * phase, has the token verified then; what there is not is "-".
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_mcp.h"
 
 
 enum {
@@ -165,9 +165,13 @@ ngx_http_sandbox_text_variable(ngx_http_request_t *r,
     switch (data) {
 
     case NGX_HTTP_SANDBOX_VAR_OPERATION:
-        if (ctx->route) {
+        if (ctx->mcp && ctx->mcp->tool) {
+            text = ctx->mcp->tool->operation;
+
+        } else if (ctx->route) {
             text = ctx->route->operation;
         }
+
         break;
 
     case NGX_HTTP_SANDBOX_VAR_CONVERSATION:

@@ -1,0 +1,687 @@
+#!/usr/bin/env python3
+"""MCP against a mock runner: the message, both revisions, who may call, calls
+judged by their schemas, results.  Group mcp."""
+
+import json
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+from gateway import Gateway, token, wait_for                  # noqa: E402
+from mcp import (HEADERS, INVALID, LEGACY, META, MODERN, NO_METHOD,  # noqa
+                 PARAMS, PARSE, VERSION, Client, holds, text_of, wrong)
+from tap import check, main, same, test                       # noqa: E402
+
+g = None
+NUMBER = 0
+
+
+def start():
+    global g
+    g = Gateway(runner="mock", workers=1, location="""
+        sandbox_permission_read files:read;
+        sandbox_output 1m;
+    """)
+    g.options["http"] = """
+        sandbox_store %s/store;
+        log_format sandbox '$sandbox_operation $sandbox_conversation $status';
+        access_log %s/logs/sandbox.log sandbox;
+    """ % (g.dir, g.dir)
+    g.options["server"] = """
+        server_name sandbox.example.com *.dev.example.com;
+        location /claim/ {
+            sandbox on;
+            sandbox_jwt_secret_file %s/jwt.key;
+            sandbox_conversation_claim chat;
+        }
+        location /argument/ {
+            sandbox on;
+            sandbox_jwt_secret_file %s/jwt.key;
+            sandbox_mcp_conversation argument;
+            sandbox_mcp_origins https://chat.example.org http://lan:3000;
+        }
+        location /bare/ {
+            sandbox on;
+            sandbox_jwt_secret_file %s/jwt.key;
+            sandbox_store off;
+        }
+    """ % (g.dir, g.dir, g.dir)
+    g.start()
+
+
+def stop():
+    g.stop()
+
+
+def fresh(revision=LEGACY, **options):
+    """A client in a conversation of its own."""
+    global NUMBER
+    NUMBER += 1
+    return Client(g, "c%d" % NUMBER, revision, **options)
+
+
+@test("mcp/handshake")
+def handshake():
+    c = fresh()
+    r = c.post(c.message("initialize", {
+        "protocolVersion": LEGACY, "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"}}))
+    same(r.status, 200)
+    same(r.headers["Content-Type"], "application/json")
+    check("Mcp-Session-Id" not in r.headers, "no session is made")
+    result = r.json["result"]
+    same(result["protocolVersion"], LEGACY)
+    check("tools" in result["capabilities"], "tools", result)
+    check(result["serverInfo"]["name"] and result["serverInfo"]["version"],
+          "serverInfo", result)
+    check(result["instructions"], "instructions", result)
+    for asked, told in (("2025-06-18", "2025-06-18"),
+                        ("2025-03-26", "2025-03-26"),
+                        ("2024-11-05", LEGACY), ("2026-07-28", LEGACY),
+                        ("", LEGACY), ("2025", LEGACY)):
+        same(c.result("initialize", {"protocolVersion": asked,
+                                     "capabilities": {}},
+                      headers={"MCP-Protocol-Version": None})
+             ["protocolVersion"], told, asked)
+    same(c.error("initialize", {})["code"], PARAMS)
+
+    r = c.notify("notifications/initialized")
+    same((r.status, r.body), (202, b""))
+    same(r.headers["Content-Length"], "0")
+    same(c.result("ping"), {})
+
+    tools = c.tools()
+    check("run_command" in tools, "run_command is there", list(tools))
+    r = c.call("run_command", command="mock: stdout=hi%0A")
+    holds(tools["run_command"], r)
+    same((r["isError"], r["structuredContent"]["stdout"]), (False, "hi\n"))
+    check(text_of(r).startswith("hi\n") and "exit code 0" in text_of(r),
+          "its text", r)
+    same(c.error("resources/list")["code"], NO_METHOD)
+    # answers to what was never asked
+    r = c.post({"jsonrpc": "2.0", "id": 1, "result": {}})
+    same((r.status, r.body), (202, b""))
+
+
+@test("mcp/protocol-header")
+def protocol_header():
+    c = fresh()
+    for version in ("1900-01-01", "not-a-version", "2024-11-05", "", "\"",
+                    "2025-11-25,2026-07-28", "2025-11-2"):
+        r = c.request("tools/list", headers={"MCP-Protocol-Version": version})
+        same(r.status, 400, version)
+        same(r.json["error"]["code"], VERSION)
+        same(r.json["id"], c.number)
+        check(LEGACY in r.json["error"]["data"]["supported"], "supported", r)
+        # nothing runs
+        r = c.request("tools/call", {"name": "run_command", "arguments": {
+            "command": "true"}}, headers={"MCP-Protocol-Version": version})
+        same(r.status, 400, version)
+    same(g.status(c.path.split("/")[2])["state"], "none")
+    for version in (None, "2025-03-26", "2025-06-18", LEGACY):
+        check(c.result("tools/list", headers={
+            "MCP-Protocol-Version": version})["tools"], "listed", version)
+
+
+@test("mcp/session-404")
+def session():
+    c = fresh()
+    for headers in ({"Mcp-Session-Id": "0123456789abcdef"},):
+        r = c.request("tools/list", headers=headers)
+        same(r.status, 404)
+        same(r.json["error"]["code"], INVALID)
+        check("initialize" in r.json["error"]["message"], "what to do", r)
+        # a client that begins anew gets in, with or without it
+        same(c.request("initialize", {"protocolVersion": LEGACY},
+                       headers=headers).status, 200)
+    # none is needed, and the revision without sessions does not look
+    same(c.request("tools/list").status, 200)
+    m = Client(g, "session-modern", MODERN)
+    same(m.request("tools/list",
+                   headers={"Mcp-Session-Id": "x"}).status, 200)
+
+
+@test("mcp/stateless-revision")
+def stateless():
+    c = fresh(MODERN)
+    result = c.result("server/discover")
+    check(MODERN in result["supportedVersions"], "versions", result)
+    same(result["resultType"], "complete")
+    check(result["_meta"][META + "serverInfo"]["name"], "serverInfo", result)
+    same((result["cacheScope"], result["ttlMs"] >= 0), ("private", True))
+    result = c.result("tools/list")
+    same((result["resultType"], result["cacheScope"]),
+         ("complete", "private"))
+    result = c.call("run_command", command="mock: stdout=a")
+    same((result["resultType"], result["structuredContent"]["stdout"]),
+         ("complete", "a"))
+    holds(c.tools()["run_command"], result)
+    result = c.call("run_command", command=1)
+    same((result["resultType"], result["isError"]), ("complete", True))
+
+    # what is no more
+    for method in ("initialize", "ping", "logging/setLevel"):
+        r = c.request(method, {"protocolVersion": MODERN})
+        same((r.status, r.json["error"]["code"]), (404, NO_METHOD), method)
+
+    ran = c.path.split("/")[2]
+    before = g.status(ran)["commands"]
+    call = {"name": "run_command", "arguments": {"command": "true"}}
+    for headers in ({"Mcp-Method": "tools/list"}, {"Mcp-Method": None},
+                    {"Mcp-Method": "TOOLS/CALL"}, {"Mcp-Name": "read_file"},
+                    {"Mcp-Name": None}, {"Mcp-Name": "=?base64?!?="},
+                    {"Mcp-Name": "=?base64?cmVhZF9maWxl?="},
+                    {"MCP-Protocol-Version": None},
+                    {"MCP-Protocol-Version": LEGACY}):
+        r = c.request("tools/call", call, headers=headers)
+        same((r.status, r.json["error"]["code"]), (400, HEADERS), headers)
+        same(r.json["id"], c.number)
+    r = c.request("tools/call", call, headers={
+        "Mcp-Name": "=?base64?cnVuX2NvbW1hbmQ=?="})
+    same(r.status, 200)
+    before += 1
+
+    for meta, code in (({}, PARAMS),
+                       ({META + "protocolVersion": MODERN}, PARAMS),
+                       ({META + "protocolVersion": 1,
+                         META + "clientCapabilities": {}}, PARAMS),
+                       ({META + "protocolVersion": MODERN,
+                         META + "clientCapabilities": []}, PARAMS)):
+        r = c.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                    "params": dict(call, _meta=meta)},
+                   {"MCP-Protocol-Version": MODERN, "Mcp-Name": "run_command",
+                    "Mcp-Method": "tools/call"})
+        same((r.status, r.json["error"]["code"]), (400, code), meta)
+    r = c.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list",
+                "params": {"_meta": {META + "protocolVersion": "2030-01-01",
+                                     META + "clientCapabilities": {}}}},
+               {"MCP-Protocol-Version": "2030-01-01",
+                "Mcp-Method": "tools/list"})
+    same((r.status, r.json["error"]["code"]), (400, VERSION))
+    same(r.json["error"]["data"]["requested"], "2030-01-01")
+    check(MODERN in r.json["error"]["data"]["supported"], "supported", r)
+
+    # a header that lies is refused in older revisions, too
+    old = Client(g, ran)
+    r = old.request("tools/call", call, headers={"Mcp-Name": "read_file"})
+    same((r.status, r.json["error"]["code"]), (400, HEADERS))
+    same(g.status(ran)["commands"], before, "nothing ran")
+
+
+@test("mcp/ids")
+def ids():
+    c = fresh()
+    for number in ("text", "", "1", 0, -1, 7, 2 ** 60, -2 ** 60, "ü\u2028",
+                   "a\0b", 'quo"te\\', "x" * 400):
+        r = c.request("ping", number=number)
+        same(r.status, 200, number)
+        same((r.json["id"], type(r.json["id"])), (number, type(number)))
+        r = c.request("tools/call", {"name": "run_command", "arguments": {
+            "command": "mock: stdout=x"}}, number=number)
+        same((r.json["id"], r.json["result"]["isError"]), (number, False))
+        # an error, and a tool that failed, have it as well
+        same(c.request("nonsense", number=number).json["id"], number)
+        same(c.request("tools/call", {"name": "run_command"},
+                       number=number).json["id"], number)
+    for text in ("null", "1.5", "1.0", "1e3", "true", "[1]", "{}",
+                 json.dumps("x" * 600)):
+        r = c.post('{"jsonrpc":"2.0","method":"ping","id":%s}' % text)
+        same((r.status, r.json["error"]["code"]), (400, INVALID), text)
+        check("id" not in r.json, "no id", r)
+    # without one it is a notification: nothing is done, nothing is said
+    for method in ("ping", "tools/call", "tools/list", "initialize"):
+        r = c.post({"jsonrpc": "2.0", "method": method, "params": {
+            "name": "run_command", "arguments": {"command": "true"}}})
+        same((r.status, r.body), (202, b""), method)
+
+    # the same id twice at once: each has its own answer
+    answers = []
+
+    def one(text):
+        answers.append((text, c.call("run_command", number=5,
+                                     command="mock: sleep=0.3 stdout="
+                                     + text)))
+
+    threads = [threading.Thread(target=one, args=(t,)) for t in "ab"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    same(len(answers), 2)
+    for text, result in answers:
+        same(result["structuredContent"]["stdout"], text)
+
+
+@test("mcp/messages-that-are-none")
+def none():
+    c = fresh()
+    for body, code in (("{", PARSE), ("", PARSE), ("1", PARSE),
+                       ('{"a":1,"a":2}', PARSE), (b'{"\xff":1}', PARSE),
+                       ("[]", INVALID), ("{}", INVALID),
+                       ([c.message("ping")], INVALID),
+                       ({"jsonrpc": "1.0", "id": 1, "method": "ping"},
+                        INVALID),
+                       ({"jsonrpc": "2.0", "id": 1, "method": 1}, INVALID),
+                       ({"jsonrpc": "2.0", "id": 1, "method": "ping",
+                         "params": []}, INVALID)):
+        r = c.post(body)
+        same((r.status, r.json["error"]["code"]), (400, code), body)
+    for params, code in (({}, PARAMS), ({"name": 1}, PARAMS),
+                         ({"name": "nope"}, PARAMS),
+                         ({"name": "Run_command"}, PARAMS),
+                         ({"name": "run_command", "arguments": []}, PARAMS)):
+        same(c.error("tools/call", params)["code"], code, params)
+    same(c.error("tools/list", {"cursor": "x"})["code"], PARAMS)
+    r = c.post("{}", {"Content-Type": "text/plain"})
+    same((r.status, r.json["code"]), (415, "unsupported_media_type"))
+    r = g.request("POST", c.path, "{}", token=None)
+    same((r.status, r.json["code"]), (401, "unauthorized"))
+
+
+def tries(field, schema):
+    """Values that may or may not be right, of all types."""
+    out = ["", "x", "a\0b", "x\n", "ü" * 3, "../..", "/tmp", "AAA=", "AA",
+           "a b", ".", "..", "x" * 65, 0, 1, -1, 16, 17, 1.0, 1.5, 1e300,
+           2 ** 53, 1000, 1001, 5001, True, False, None, [], ["*.py"], [1],
+           [""], ["a\0"], ["x"] * 16, ["x"] * 17, {}, {"A": "b"}, {"A": 1},
+           {"1A": "b"}, {"A": "b\0"}, {"": "x"}, {"A-B": "x"},
+           {"fresh": False}, {"id": ""}, {"id": None}, {"id": 5},
+           {"fresh": "yes"}, {"fresh": True, "id": "x"}, {"other": 1},
+           {"A%d" % n: "b" for n in range(513)}]
+    return out
+
+
+@test("mcp/schema-truth", 240)
+def schema_truth():
+    c = fresh()
+    tools = c.tools()
+    good = {"run_command": {"command": "true"},
+            "read_file": {"path": "x"}, "delete_file": {"path": "x"},
+            "save_file": {"path": "x", "content": "y"},
+            "upload_file": {"path": "x", "contentBase64": "eA=="},
+            "download_file": {"path": "x"}, "load_skill": {"name": "x"},
+            "edit_file": {"path": "x", "oldString": "a", "newString": "b"},
+            "search_files": {"pattern": "x"}}
+    check(set(tools) <= set(good), "no tool is unknown here", list(tools))
+    for name, tool in tools.items():
+        schema = tool["inputSchema"]
+        same(schema["additionalProperties"], False, name)
+        same(tool["outputSchema"]["additionalProperties"], False, name)
+        same(tool["outputSchema"]["type"], "object", name)
+        check(tool["description"] and tool["title"], "words", tool)
+        check(set(tool["annotations"]) == {
+            "readOnlyHint", "destructiveHint", "idempotentHint",
+            "openWorldHint"}, "annotations", tool)
+        calls = [dict(good[name], nonsense=1), {}]
+        calls += [{k: v for k, v in good[name].items() if k != field}
+                  for field in good[name]]
+        for field, sub in schema["properties"].items():
+            check(sub["description"], "described", name, field)
+            calls += [dict(good[name], **{field: value})
+                      for value in tries(field, sub)]
+        for arguments in calls:
+            found = wrong(schema, arguments)
+            r = c.call(name, **arguments)
+            code = r["_meta"]["code"] if r["isError"] else None
+            mine = code in ("unknown_field", "bad_request")
+            check(mine == bool(found), "as the schema says", name, arguments,
+                  found or "accepted", r)
+            if found:
+                field = found.split(".")[-1].split(" ")[0].split("[")[0]
+                check('"' in text_of(r) and (field in text_of(r)
+                                             or field.startswith("it")
+                                             or "a name" in found
+                                             or field in found),
+                      "the field is named", arguments, text_of(r))
+
+
+@test("http/model-guesses")
+def guesses():
+    c = fresh()
+    tool = c.tools()["run_command"]
+    mine = c.done("run_command", command="mock: stdout=x")["sandboxId"]
+    for target in ({}, {"fresh": False}, {"id": ""}, {"id": None}):
+        r = c.call("run_command", command="mock: stdout=x", target=target)
+        holds(tool, r)
+        same(r["structuredContent"]["sandboxId"], mine, target)
+    same(c.done("run_command", command="mock: stdout=x",
+                target={"id": mine})["sandboxId"], mine)
+    same(c.refused("run_command", command="mock: stdout=x",
+                   target={"id": "sbx_of_somebody"}), "gone")
+    other = c.done("run_command", command="mock: stdout=x",
+                   target={"fresh": True, "id": "x"})
+    check(other["sandboxId"] != mine and other["sandboxCreated"],
+          "fresh wins", other)
+    same(c.refused("run_command", command="mock: stdout=x",
+                   target={"id": mine}), "gone")
+    # where there is none, none is made for it
+    same(fresh().refused("run_command", command="true",
+                         target={"id": mine}), "gone")
+
+
+@test("mcp/nonzero-is-no-error")
+def nonzero():
+    c = fresh()
+    tool = c.tools()["run_command"]
+    r = c.call("run_command", command="mock: exit_code=2 "
+               "stderr=ls%3A%20cannot%20access%20%2Fnope")
+    holds(tool, r)
+    same(r["isError"], False)
+    check("exit code 2" in text_of(r) and "cannot access /nope" in text_of(r),
+          "the reason", r)
+    for steps, word in (("outcome=2 exit_code=124", "timeout after 120 s"),
+                        ("outcome=4 exit_code=137", "oom"),
+                        ("background=3", "3 processes left running"),
+                        ("", "no output")):
+        r = c.call("run_command", command="mock: " + steps)
+        holds(tool, r)
+        same(r["isError"], False, steps)
+        check(word in text_of(r), "told", word, r)
+    r = c.call("run_command", command="mock: keep sleep=0.2",
+               background=True)
+    holds(tool, r)
+    check("running in the background" in text_of(r)
+          and r["structuredContent"]["state"] == "running", "state", r)
+    # lost on its way: told as what it is
+    r = c.call("run_command", command="mock: head stdout=half close")
+    holds(tool, r)
+    same((r["isError"], r["structuredContent"]["outcome"]),
+         (False, "runner_lost"))
+
+
+@test("mcp/failures-are-results")
+def failures():
+    c = fresh()
+    for steps, code in (("error=too_many_pending,7", "too_many_pending"),
+                        ("error=no_sandbox", "no_sandbox"),
+                        ("error=cwd_missing", "cwd_missing"),
+                        ("error=at_capacity", "at_capacity"),
+                        ("raw=%00%00%00%01%63x", "bad_upstream")):
+        r = c.call("run_command", command="mock: " + steps)
+        same((r["isError"], r["_meta"]["code"]), (True, code), steps)
+        check(text_of(r).startswith(code + ": "), "its text", r)
+    g.expected += ["broke the protocol"]
+    r = c.call("run_command", command="mock: error=too_many_pending,7")
+    same((r["_meta"]["retryAfterSeconds"], r["_meta"]["status"]), (7, 429))
+    check("in 7 seconds" in text_of(r), "when", r)
+    same(c.refused("run_command", command="true", cwd="x"), "cwd_outside")
+    same(c.refused("run_command", command="x" * 300000),
+         "command_too_large")
+    log = g.read("logs/sandbox.log")
+    check("mcp.run_command " + c.path.split("/")[2] + " 200" in log,
+          "variables", log[-500:])
+
+
+@test("mcp/result-utf8")
+def utf8():
+    c = fresh()
+    tool = c.tools()["run_command"]
+    for steps, text in (("stdout=a%FF%FEb", "a\ufffd\ufffdb"),
+                        ("stdout=%ED%A0%80x", "\ufffd\ufffd\ufffdx"),
+                        ("stdout=a%E2%80%A8b", "a\u2028b"),
+                        ("stdout=a%00b%00", "ab"),
+                        ("stdout=%22%5C%07%0D%0A", '"\\\x07\r\n'),
+                        ("stdout=%F0%9F", "\ufffd\ufffd"),
+                        ("stdout=%F0%9F%A4%A3", "\U0001f923")):
+        r = c.request("tools/call", {"name": "run_command", "arguments": {
+            "command": "mock: " + steps}}, number="ä" + steps)
+        same(json.loads(r.body.decode())["id"], "ä" + steps)
+        result = r.json["result"]
+        holds(tool, result)
+        same(result["structuredContent"]["stdout"], text)
+        check(text in text_of(result), "in its text, too", result)
+        same(int(r.headers["Content-Length"]), len(r.body))
+
+
+@test("mcp/large-result", 240)
+def large_result():
+    c = fresh()
+    tool = c.tools()["run_command"]
+    r = c.call("run_command", command="mock: fill=stdout,a,1000000")
+    holds(tool, r)
+    s = r["structuredContent"]
+    same((s["truncated"], s["stdoutBytes"]), (True, 1000000))
+    check(len(s["stdout"]) < 33000 and len(text_of(r)) < 34000, "cut",
+          len(s["stdout"]))
+    left = 1000000 - s["stdout"].count("a") - 0
+    check("%d bytes left out" % (1000000 - 32768) in s["stdout"], "counted",
+          s["stdout"][16300:16500])
+    check("read_file" in text_of(r), "what to do", text_of(r)[16300:16600])
+    check(left, "some was left out")
+    # never within a character, and what the agent left out is counted, too
+    r = c.call("run_command", command="mock: fill=stdout,%C3%BC,30000 "
+               "fill=stderr,b,40000 gap=stderr,1000 fill=stderr,c,40000")
+    holds(tool, r)
+    s = r["structuredContent"]
+    check("\ufffd" not in s["stdout"] and not s["binaryStripped"], "whole",
+          s["stdout"][16200:16600])
+    same(s["stderrBytes"], 81000)
+    check("[%d bytes left out]" % (81000 - 32768) in s["stderr"], "counted",
+          s["stderr"][16300:16500])
+
+
+@test("mcp/conversation")
+def conversation():
+    c = Client(g)
+    same(c.refused("run_command", command="true"), "conversation_needed")
+    r = c.call("run_command", command="true")
+    check("Sandbox-Conversation" in text_of(r) and "v1/conversations"
+          in text_of(r), "what to do", r)
+    check("conversation" not in c.tools()["run_command"]["inputSchema"]
+          ["properties"], "no argument")
+    same(c.refused("run_command", command="true", conversation="x"),
+         "unknown_field")
+    c.headers = {"Sandbox-Conversation": "by-header"}
+    c.done("run_command", command="mock: stdout=x")
+    same(g.status("by-header")["commands"], 1)
+    for bad in ("", "..", "a/b", "x" * 129):
+        c.headers = {"Sandbox-Conversation": bad}
+        same(c.refused("run_command", command="true"), "conversation_needed")
+    # path and header must agree
+    c = Client(g, "by-path", headers={"Sandbox-Conversation": "by-header"})
+    same(c.refused("run_command", command="true"), "not_found")
+    c.headers = {"Sandbox-Conversation": "by-path"}
+    c.done("run_command", command="mock: stdout=x")
+
+    # a claim goes before all
+    c = Client(g, path="/claim/mcp", token=token(chat="by-claim"))
+    c.done("run_command", command="mock: stdout=x")
+    same(g.request("GET", "/claim/v1/conversations/by-claim",
+                   token=c.token).json["commands"], 1)
+    c.headers = {"Sandbox-Conversation": "by-claim"}
+    c.done("run_command", command="mock: stdout=x")
+    c.headers = {"Sandbox-Conversation": "another"}
+    same(c.refused("run_command", command="true"), "not_found")
+    c = Client(g, path="/claim/v1/conversations/another/mcp",
+               token=token(chat="by-claim"))
+    same(c.request("tools/list").status, 404)
+
+    # arguments, only where the operator says so
+    c = Client(g, path="/argument/mcp")
+    schema = c.tools()["run_command"]["inputSchema"]
+    check("conversation" in schema["required"], "it is wanted", schema)
+    same(c.refused("run_command", command="true"), "bad_request")
+    for bad in ("", "..", "a/b", "x" * 129, 1, None):
+        same(c.refused("run_command", command="true", conversation=bad),
+             "bad_request", bad)
+        check(wrong(schema, {"command": "true", "conversation": bad}),
+              "the schema knows", bad)
+    c.done("run_command", command="mock: stdout=x", conversation="by.arg:1")
+    same(g.request("GET", "/argument/v1/conversations/by.arg:1")
+         .json["commands"], 1)
+    # an injected prompt can't leave what was configured
+    c.headers = {"Sandbox-Conversation": "fixed"}
+    check("conversation" not in c.tools()["run_command"]["inputSchema"]
+          ["properties"], "no argument")
+    same(c.refused("run_command", command="true", conversation="by.arg:1"),
+         "unknown_field")
+
+
+@test("mcp/origin")
+def origin():
+    def status(path="mcp", **headers):
+        c = Client(g, path=path, headers={
+            k.replace("_", "-"): v for k, v in headers.items()})
+        r = c.request("tools/list")
+        if r.status == 403:
+            same(r.json["code"], "foreign_origin")
+        return r.status
+
+    port = g.port
+    same(status(), 200)
+    for host in ("localhost", "localhost:%d" % port, "LOCALHOST",
+                 "127.0.0.1", "127.0.0.1:%d" % port, "[::1]:%d" % port,
+                 "127.0.0.2", "app.localhost", "sandbox.example.com",
+                 "sandbox.example.com:443", "x.dev.example.com"):
+        same(status(Host=host), 200, host)
+    for host in ("evil.example", "evil.example:%d" % port, "10.0.0.1",
+                 "127.0.0.1.evil.example", "localhost.evil.example",
+                 "dev.example.com", "sandbox.example.com.evil.example",
+                 "evillocalhost"):
+        same(status(Host=host), 403, host)
+    own = "127.0.0.1:%d" % port
+    for page in ("http://" + own, "http://localhost:%d" % port,
+                 "http://localhost:3000", "http://127.0.0.1",
+                 "https://localhost", "http://[::1]:5173"):
+        same(status(Host=own, Origin=page), 200, page)
+    same(status(Host="sandbox.example.com",
+                Origin="https://sandbox.example.com"), 200)
+    for page in ("https://evil.example", "null", "http://127.0.0.1.evil.net",
+                 "http://localhost.evil.example:80", "", "file://",
+                 "http://localhost@evil.example"):
+        same(status(Host=own, Origin=page), 403, page)
+    # a page of this machine is none of a server that is called by its name
+    same(status(Host="sandbox.example.com", Origin="http://localhost:3000"),
+         403)
+    # nothing runs
+    c = Client(g, "foreign", headers={"Origin": "https://evil.example"})
+    same(c.request("tools/call", {"name": "run_command", "arguments": {
+        "command": "true"}}).status, 403)
+    same(g.status("foreign")["state"], "none")
+
+    path = "/argument/mcp"
+    same(status(path, Origin="https://chat.example.org"), 200)
+    same(status(path, Origin="HTTPS://Chat.example.org"), 200)
+    same(status(path, Origin="http://lan:3000", Host="lan"), 200)
+    same(status(path, Host="lan:8080"), 200)
+    for page in ("https://chat.example.org:8443", "http://chat.example.org",
+                 "http://lan", "https://chat.example.org.evil.example"):
+        same(status(path, Origin=page), 403, page)
+
+
+@test("mcp/origins-are-configured")
+def origins_conf():
+    for value, word in (("chat.example.com", "no scheme"),
+                        ("https://", "no host"),
+                        ("https://a/b", "more than"),
+                        ("https://a/", "more than"),
+                        ("*", "no scheme"), ("https://*", "more than"),
+                        ("https://a:x", "no number"),
+                        ("https://a:", "no number"),
+                        ("https://a https://A", "twice")):
+        found = refused("sandbox_mcp_origins %s;" % value)
+        check(word in found and "sandbox_mcp_origins" in found, "told", value,
+              found)
+    found = refused("sandbox_mcp_conversation yes;")
+    check('"header" or "argument"' in found, "told", found)
+    for name, value in (("sandbox_mcp_origins", "https://a"),
+                        ("sandbox_mcp_conversation", "header")):
+        check("duplicate" in refused("%s %s; %s %s;" % (name, value, name,
+                                                        value)), name)
+
+
+def refused(text):
+    import subprocess
+    from gateway import MODULE, NGINX
+    path = g.write("try.conf", """
+        load_module %s; events {} error_log stderr; pid %s/try.pid;
+        http {
+            sandbox_runner unix:%s; sandbox_runner_key %s/runner.key;
+            access_log off;
+            server { location /s/ { sandbox on;
+                sandbox_jwt_secret_file %s/jwt.key; %s } }
+        }
+    """ % (MODULE, g.dir, g.socket, g.dir, g.dir, text))
+    p = subprocess.run([NGINX, "-t", "-c", path], stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, check=False)
+    check(p.returncode != 0, "refused", text)
+    return p.stdout.decode()
+
+
+@test("mcp/advertised-means-usable")
+def advertised():
+    # a reader's token can't use any tool, and is told so at once
+    reader = token(permissions=["files:read"])
+    r = Client(g, "x", token=reader).request("tools/list")
+    same((r.status, r.json["code"]), (403, "insufficient_scope"))
+    r = Client(g, "x", token=token(permissions=[])).request("initialize", {
+        "protocolVersion": LEGACY})
+    same((r.status, r.json["code"]), (403, "insufficient_scope"))
+
+
+@test("mcp/get-and-delete")
+def other_methods():
+    for path in ("mcp", "v1/conversations/x/mcp"):
+        for method, headers in (("GET", {}),
+                                ("GET", {"Accept": "text/event-stream"}),
+                                ("DELETE", {"Mcp-Session-Id": "x"}),
+                                ("DELETE", {}), ("PUT", {}), ("HEAD", {})):
+            r = g.request(method, path, headers=headers, timeout=10)
+            same((r.status, r.headers["Allow"]), (405, "POST"), method)
+
+
+@test("mcp/sse-dropped")
+def dropped():
+    """Not a cancel in the revisions with a handshake; in 2026-07-28 it is how
+    a client cancels, unless it named the command."""
+    for revision, named, seen in ((LEGACY, False, "hang-up"),
+                                  (LEGACY, True, "hang-up"),
+                                  (MODERN, False, "cancel-frame"),
+                                  (MODERN, True, "hang-up")):
+        c = fresh(revision)
+        arguments = {"command": "mock: keep sleep=0.4 stdout=done"}
+        if named:
+            arguments["commandId"] = "mine"
+        message = json.dumps(c.message("tools/call", {
+            "name": "run_command", "arguments": arguments}))
+        connection = g.connect()
+        headers = {"MCP-Protocol-Version": revision}
+        if revision == MODERN:
+            headers.update({"Mcp-Method": "tools/call",
+                            "Mcp-Name": "run_command"})
+        name = c.path.split("/")[2]
+        connection.request("POST", "/sandbox/" + c.path, message,
+                           g.headers("", message, headers))
+        wait_for(lambda name=name: g.status(name).get("commands") == 1, 10,
+                 "the command")
+        time.sleep(0.1)
+        connection.close()
+        looker = Client(g, name)
+        wait_for(lambda looker=looker: seen in json.loads(looker.done(
+            "run_command", command="mock: seen")["stdout"]), 10, seen)
+        if named:
+            r = c.call("run_command", **arguments)
+            same(r["structuredContent"]["stdout"], "done")
+
+
+@test("mcp/runner-down", 120)
+def runner_down():
+    c = fresh()
+    g.kill_runner()
+    try:
+        check("run_command" in c.tools(), "listed")
+        r = c.call("run_command", command="true")
+        same((r["isError"], r["_meta"]["code"]),
+             (True, "runner_unreachable"))
+        check("nothing was started" in text_of(r), "the reason", r)
+        same(c.notify("notifications/cancelled",
+                      {"requestId": 1}).status, 202)
+    finally:
+        g.start_runner()
+        g.wait_ready()
+
+
+main(start, stop)
