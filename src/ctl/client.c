@@ -457,6 +457,14 @@ ctl_reply_free(ctl_reply_t *reply)
 int
 ctl_reply_check(const ctl_reply_t *reply)
 {
+    return ctl_reply_check_of(reply, NULL, NULL);
+}
+
+
+int
+ctl_reply_check_of(const ctl_reply_t *reply, const char *what,
+    const ctl_hint_t *hints)
+{
     json_t      *problem;
     const char  *code, *detail;
 
@@ -474,9 +482,20 @@ ctl_reply_check(const ctl_reply_t *reply)
         detail = json_string_value(json_object_get(problem, "title"));
     }
 
-    if (code != NULL) {
-        ctl_fault("%s (%s, HTTP %ld)", detail != NULL ? detail : "refused",
-                  code, reply->status);
+    while (code != NULL && hints != NULL && hints->code != NULL
+           && strcmp(hints->code, code) != 0)
+    {
+        hints++;
+    }
+
+    if (code != NULL && hints != NULL && hints->code != NULL) {
+        ctl_fault("%s: %s (%s, HTTP %ld)", what, hints->text, code,
+                  reply->status);
+
+    } else if (code != NULL) {
+        ctl_fault("%s%s%s (%s, HTTP %ld)", what != NULL ? what : "",
+                  what != NULL ? ": " : "",
+                  detail != NULL ? detail : "refused", code, reply->status);
 
     } else {
         ctl_fault("HTTP %ld from something that is not the gateway; "

@@ -102,6 +102,17 @@ json_t *ctl_reply_object(const ctl_reply_t *reply);
 /* A 2xx reply: 0; else -1 after that sentence. */
 int ctl_reply_check(const ctl_reply_t *reply);
 
+/* what to do here about a problem with that code; the last has none */
+
+typedef struct {
+    const char         *code;
+    const char         *text;
+} ctl_hint_t;
+
+/* The same, in a sentence about one of several things. */
+int ctl_reply_check_of(const ctl_reply_t *reply, const char *what,
+    const ctl_hint_t *hints);
+
 /* 1: it reports a problem with that code. */
 int ctl_reply_code(const ctl_reply_t *reply, const char *code);
 

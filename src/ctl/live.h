@@ -40,6 +40,12 @@ typedef struct {
  */
 int ctl_live_signals(void);
 
+/* The same for one more, SIGHUP say. */
+int ctl_live_signal_also(int number);
+
+/* A file that goes with the second one; NULL: none.  Kept by the caller. */
+void ctl_live_signal_file(const char *name);
+
 /* That signal, or 0: none came. */
 int ctl_live_signal(void);
 

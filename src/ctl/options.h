@@ -10,7 +10,7 @@
 
 
 #define CTL_MAX_VALUES  256
-#define CTL_MAX_ARGS    4
+#define CTL_MAX_ARGS    1024
 
 
 /* Values point into argv. */
