@@ -336,6 +336,8 @@ ngx_http_sandbox_save_accepted(ngx_http_request_t *r,
 
     save->promised = size;
 
+    ngx_http_sandbox_store_expect(save->op, &save->name, save->mode, size);
+
     return NULL;
 }
 

@@ -32,6 +32,7 @@ static void ngx_http_sandbox_store_work_notice(
     ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_store_work_notices(
     ngx_http_sandbox_store_op_t *op);
+static void ngx_http_sandbox_store_work_room(ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_store_work_write(
     ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_store_work_commit(
@@ -534,9 +535,47 @@ ngx_http_sandbox_store_write(ngx_http_sandbox_store_op_t *op, u_char *p,
 }
 
 
+void
+ngx_http_sandbox_store_expect(ngx_http_sandbox_store_op_t *op,
+    ngx_str_t *name, sandbox_store_mode_e mode, uint64_t size)
+{
+    op->name = *name;
+    op->mode = mode;
+    op->expected = size;
+    op->expects = 1;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_store_room(ngx_http_sandbox_store_op_t *op)
+{
+    return ngx_http_sandbox_store_post(op, ngx_http_sandbox_store_work_room);
+}
+
+
+static void
+ngx_http_sandbox_store_work_room(ngx_http_sandbox_store_op_t *op)
+{
+    op->expects = 0;
+
+    (void) sandbox_store_expect(&op->writer, &op->place, op->kind, &op->quota,
+                                (sandbox_store_mode_e) op->mode,
+                                (char *) op->name.data, op->name.len,
+                                op->expected, &op->fault);
+}
+
+
 static void
 ngx_http_sandbox_store_work_write(ngx_http_sandbox_store_op_t *op)
 {
+    if (op->expects) {
+        ngx_http_sandbox_store_work_room(op);
+
+        if (op->fault.status != SANDBOX_STORE_OK) {
+            return;
+        }
+    }
+
     (void) sandbox_store_write(&op->writer, op->place.root, op->bytes,
                                op->size, &op->fault);
 }

@@ -43,6 +43,7 @@ struct ngx_http_sandbox_store_op_s {
     u_char                        *bytes;
     size_t                         size;
     uint64_t                       most;
+    uint64_t                       expected;     /* bytes, or UINT64_MAX */
 
     /* answered */
     sandbox_store_fault_t          fault;        /* .status */
@@ -57,6 +58,7 @@ struct ngx_http_sandbox_store_op_s {
     ngx_http_event_handler_pt      write;        /* the request's own */
     ngx_http_sandbox_known_mark_t  mark;         /* of a change */
     unsigned                       changes:1;    /* what commands bring */
+    unsigned                       expects:1;    /* name, mode are known */
     unsigned                       busy:1;
 };
 
@@ -119,6 +121,16 @@ ngx_int_t ngx_http_sandbox_store_notice(ngx_http_sandbox_store_op_t *op,
 /* op->list: names, and the limit as their size; they are forgotten */
 ngx_int_t ngx_http_sandbox_store_take_notices(
     ngx_http_sandbox_store_op_t *op);
+
+/*
+ * What will be written, if that is known (else UINT64_MAX): what has no room
+ * is refused with the first bytes that are too many, and not at the end only.
+ */
+void ngx_http_sandbox_store_expect(ngx_http_sandbox_store_op_t *op,
+    ngx_str_t *name, sandbox_store_mode_e mode, uint64_t size);
+
+/* The same at once, without a byte. */
+ngx_int_t ngx_http_sandbox_store_room(ngx_http_sandbox_store_op_t *op);
 
 /*
  * Writing: op->writer.max is "sandbox_file_size" unless it was set to another

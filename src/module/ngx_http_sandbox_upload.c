@@ -20,6 +20,10 @@ struct ngx_http_sandbox_upload_s {
 };
 
 
+static void ngx_http_sandbox_upload_judged(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+static ngx_int_t ngx_http_sandbox_upload_begin(ngx_http_request_t *r,
+    ngx_http_sandbox_upload_t *up);
 static ngx_int_t ngx_http_sandbox_upload_name(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_upload_t *up);
 static ngx_int_t ngx_http_sandbox_upload_refused(ngx_http_request_t *r,
@@ -44,8 +48,6 @@ ngx_int_t
 ngx_http_sandbox_upload_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    size_t                        size;
-    ngx_int_t                     rc;
     ngx_http_sandbox_upload_t    *up;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
@@ -94,6 +96,61 @@ ngx_http_sandbox_upload_handler(ngx_http_request_t *r,
     }
 
     ngx_http_sandbox_files_condition(r, &up->op->condition);
+
+    ngx_http_sandbox_store_expect(up->op, &up->name, up->mode,
+                                  r->headers_in.content_length_n >= 0
+                                  ? (uint64_t) r->headers_in.content_length_n
+                                  : UINT64_MAX);
+
+    if (r->headers_in.content_length_n <= NGX_HTTP_SANDBOX_UPLOAD_PIECE) {
+        return ngx_http_sandbox_upload_begin(r, up);
+    }
+
+    /* before the client sends it all in vain */
+
+    up->op->handler = ngx_http_sandbox_upload_judged;
+
+    if (ngx_http_sandbox_store_room(up->op) != NGX_OK) {
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    r->main->count++;
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_sandbox_upload_judged(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op)
+{
+    ngx_int_t                   rc;
+    ngx_http_sandbox_upload_t  *up;
+
+    up = op->data;
+
+    if (op->fault.status != SANDBOX_STORE_OK) {
+        ngx_http_sandbox_store_problem(r, ctx, op);
+        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        return;
+    }
+
+    op->handler = ngx_http_sandbox_upload_written;
+
+    rc = ngx_http_sandbox_upload_begin(r, up);
+
+    /* whoever reads the body has a reference of its own */
+
+    ngx_http_finalize_request(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_upload_begin(ngx_http_request_t *r,
+    ngx_http_sandbox_upload_t *up)
+{
+    size_t     size;
+    ngx_int_t  rc;
 
     size = NGX_HTTP_SANDBOX_UPLOAD_PIECE;
 

@@ -98,6 +98,9 @@ typedef struct {
     int                    fd;                   /* -1: nothing is open */
     uint64_t               max;
     uint64_t               size;
+    uint64_t               room;                 /* more of it than that */
+    unsigned               room_status;          /* is refused with this */
+    uint64_t               room_limit;
     EVP_MD_CTX            *md;
     sandbox_store_sniff_t  sniff;
     const uint8_t         *record;               /* the caller's, or NULL */
@@ -123,6 +126,17 @@ int sandbox_store_place(sandbox_store_place_t *place, const char *root,
 /* What each returns is fault->status, too. */
 
 void sandbox_store_writer_init(sandbox_store_writer_t *w, uint64_t max);
+
+/*
+ * Before the bytes: whether so many have room under that name by now (size
+ * UINT64_MAX: it is not known).  What is written later is held to that; commit
+ * has the last word.
+ */
+unsigned sandbox_store_expect(sandbox_store_writer_t *w,
+    const sandbox_store_place_t *place, sandbox_store_kind_e kind,
+    const sandbox_store_quota_t *quota, sandbox_store_mode_e mode,
+    const char *name, size_t len, uint64_t size,
+    sandbox_store_fault_t *fault);
 
 /* Opens the temporary file with the first bytes; size 0 is fine. */
 unsigned sandbox_store_write(sandbox_store_writer_t *w, const char *root,

@@ -48,10 +48,10 @@ static unsigned sandbox_store_settle(sandbox_store_writer_t *w,
     const sandbox_store_place_t *place, sandbox_store_kind_e kind,
     const sandbox_store_quota_t *quota, sandbox_store_target_t *target,
     sandbox_store_lock_t *lock, sandbox_store_fault_t *fault);
-static unsigned sandbox_store_room(const sandbox_store_writer_t *w,
+static unsigned sandbox_store_room(sandbox_store_writer_t *w,
     const sandbox_store_place_t *place, sandbox_store_kind_e kind,
     const sandbox_store_quota_t *quota, const sandbox_store_target_t *target,
-    const sandbox_store_lock_t *lock, sandbox_store_fault_t *fault);
+    uint64_t tenant, sandbox_store_fault_t *fault);
 
 
 void
@@ -60,12 +60,58 @@ sandbox_store_writer_init(sandbox_store_writer_t *w, uint64_t max)
     w->fd = -1;
     w->max = max;
     w->size = 0;
+    w->room = UINT64_MAX;
+    w->room_status = SANDBOX_STORE_OK;
+    w->room_limit = 0;
     w->md = NULL;
     w->record = NULL;
     w->record_size = 0;
     w->path[0] = '\0';
 
     sandbox_store_sniff_init(&w->sniff);
+}
+
+
+unsigned
+sandbox_store_expect(sandbox_store_writer_t *w,
+    const sandbox_store_place_t *place, sandbox_store_kind_e kind,
+    const sandbox_store_quota_t *quota, sandbox_store_mode_e mode,
+    const char *name, size_t len, uint64_t size,
+    sandbox_store_fault_t *fault)
+{
+    unsigned                status;
+    uint64_t                bytes;
+    sandbox_store_lock_t    lock;
+    sandbox_store_target_t  target;
+
+    memset(&target, 0, sizeof(sandbox_store_target_t));
+
+    if (mode != SANDBOX_STORE_FREE_NAME) {
+        sandbox_store_path(target.folder, place->conversation,
+                           sandbox_store_kinds[kind]);
+        sandbox_store_id(name, len, target.id);
+        sandbox_store_path(target.path, target.folder, target.id);
+        sandbox_store_target_stat(&target);
+    }
+
+    status = sandbox_store_lock(place->root, place->tenant, 0, &lock, fault);
+
+    if (status != SANDBOX_STORE_OK && status != SANDBOX_STORE_MISSING) {
+        return status;
+    }
+
+    bytes = lock.bytes;
+    sandbox_store_unlock(&lock, 0, 0);
+
+    status = sandbox_store_room(w, place, kind, quota, &target, bytes, fault);
+
+    if (status != SANDBOX_STORE_OK) {
+        return status;
+    }
+
+    return sandbox_store_refused(fault, size != UINT64_MAX && size > w->room
+                                        ? w->room_status : SANDBOX_STORE_OK,
+                                 w->room_limit);
 }
 
 
@@ -79,6 +125,10 @@ sandbox_store_write(sandbox_store_writer_t *w, const char *root,
 
     if (size > w->max - w->size) {
         return sandbox_store_refused(fault, SANDBOX_STORE_TOO_LARGE, w->max);
+    }
+
+    if (w->size > w->room || size > w->room - w->size) {
+        return sandbox_store_refused(fault, w->room_status, w->room_limit);
     }
 
     if (w->fd == -1 && sandbox_store_write_open(w, root, fault) == -1) {
@@ -453,10 +503,15 @@ sandbox_store_settle(sandbox_store_writer_t *w,
     char      path[SANDBOX_STORE_MAX_PATH];
     unsigned  status;
 
-    status = sandbox_store_room(w, place, kind, quota, target, lock, fault);
+    status = sandbox_store_room(w, place, kind, quota, target, lock->bytes,
+                                fault);
 
     if (status != SANDBOX_STORE_OK) {
         return status;
+    }
+
+    if (w->size > w->room) {
+        return sandbox_store_refused(fault, w->room_status, w->room_limit);
     }
 
     if (sandbox_store_folder(place->root, target->folder, fault) == -1) {
@@ -488,13 +543,15 @@ sandbox_store_settle(sandbox_store_writer_t *w,
 }
 
 
+/* `tenant` is what all of it has; then w->room is what this one may have */
+
 static unsigned
-sandbox_store_room(const sandbox_store_writer_t *w,
+sandbox_store_room(sandbox_store_writer_t *w,
     const sandbox_store_place_t *place, sandbox_store_kind_e kind,
     const sandbox_store_quota_t *quota, const sandbox_store_target_t *target,
-    const sandbox_store_lock_t *lock, sandbox_store_fault_t *fault)
+    uint64_t tenant, sandbox_store_fault_t *fault)
 {
-    uint64_t               old, most;
+    uint64_t               most, others;
     sandbox_store_usage_t  usage, own;
 
     if (sandbox_store_count(place->conversation, &usage, kind, &own) == -1) {
@@ -515,21 +572,25 @@ sandbox_store_room(const sandbox_store_writer_t *w,
         return sandbox_store_refused(fault, SANDBOX_STORE_TOO_MANY, most);
     }
 
+    others = usage.bytes > target->size ? usage.bytes - target->size : 0;
+
+    w->room = quota->size > others ? quota->size - others : 0;
+    w->room_status = SANDBOX_STORE_FULL;
+    w->room_limit = quota->size;
+
+    others = tenant > target->size ? tenant - target->size : 0;
+    most = quota->tenant_size > others ? quota->tenant_size - others : 0;
+
+    if (most < w->room) {
+        w->room = most;
+        w->room_status = SANDBOX_STORE_TENANT_FULL;
+        w->room_limit = quota->tenant_size;
+    }
+
     /* what takes less room than before is never refused */
 
-    old = target->size;
-
-    if (w->size <= old) {
-        return sandbox_store_refused(fault, SANDBOX_STORE_OK, 0);
-    }
-
-    if (usage.bytes - old + w->size > quota->size) {
-        return sandbox_store_refused(fault, SANDBOX_STORE_FULL, quota->size);
-    }
-
-    if (lock->bytes + w->size > quota->tenant_size + old) {
-        return sandbox_store_refused(fault, SANDBOX_STORE_TENANT_FULL,
-                                     quota->tenant_size);
+    if (w->room < target->size) {
+        w->room = target->size;
     }
 
     return sandbox_store_refused(fault, SANDBOX_STORE_OK, 0);

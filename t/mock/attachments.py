@@ -533,6 +533,37 @@ def quotas():
                    token=token(sub="heavy")).status, 204)
     same(g.request("PUT", url("t8", b"x"), b"x" * (4 << 20),
                    token=token(sub="heavy")).status, 201, "room again")
+
+
+@test("limits/store-quotas: before it is sent in vain")
+def quotas_early():
+    """A length that has no room is refused without a byte of it, one that is
+    not known when it has come too far; what replaces as much is let in."""
+    auth = "Authorization: Bearer %s\r\n" % token(sub="early")
+    big = b"x" * (4 << 20)
+    for i in range(5):
+        same(g.request("PUT", url("early", b"%d" % i), big,
+                       token=token(sub="early")).status, 201)
+    for kind in ("attachments", "files"):
+        path = "PUT /sandbox/v1/conversations/early/%s/x HTTP/1.1\r\n" \
+            "Host: x\r\n" % kind + auth
+        for more, body in (("Content-Length: 3000000", b""),
+                           ("Content-Length: 3000000\r\n"
+                            "Expect: 100-continue", b""),
+                           ("Transfer-Encoding: chunked",
+                            (b"10000\r\n" + b"y" * 65536 + b"\r\n") * 4)):
+            with socket.create_connection(("127.0.0.1", g.port), 20) as s:
+                s.sendall(path.encode() + more.encode() + b"\r\n\r\n" + body)
+                r = http.client.HTTPResponse(s)
+                r.begin()
+                text = r.read()
+                same(r.status, 507, more)
+                check(b"20971520 bytes" in text, "says how much", text)
+    same(g.request("PUT", url("early", b"3"), big[:3 << 20],
+                   token=token(sub="early")).status, 200, "it shrinks")
+    same(g.request("PUT", url("early", b"y"), big[:1 << 20],
+                   token=token(sub="early")).status, 201, "room for it")
+    check(not temporary(), "nothing is left")
     nothing_left()
 
 

@@ -6,6 +6,7 @@
 /* link: src/store/sandbox_store.c src/store/sandbox_store_type.c */
 /* link: src/store/sandbox_store_disk.c src/store/sandbox_store_write.c */
 /* link: src/store/sandbox_store_lock.c src/store/sandbox_store_sweep.c */
+/* link: src/store/sandbox_store_conversations.c */
 /* link: src/wire/sandbox_utf8.c -lcrypto -lpthread */
 
 #include <dirent.h>
@@ -28,6 +29,7 @@
 static void once(void);
 static void conditions(void);
 static void same_name(void);
+static void expectations(void);
 static void quotas(void);
 static void lists(void);
 static void notices(void);
@@ -285,6 +287,55 @@ same_name(void)
 }
 
 
+/* before a byte is written; "big" has 1800 */
+
+static void
+expectations(void)
+{
+    char                    bytes[600];
+    sandbox_store_quota_t   old;
+    sandbox_store_writer_t  w;
+
+    old = quota;
+    quota.size = 3000;
+    memset(bytes, 'x', sizeof(bytes));
+
+    sandbox_store_writer_init(&w, 1 << 20);
+    is_number(sandbox_store_expect(&w, &place, SANDBOX_STORE_ATTACHMENTS,
+                                   &quota, SANDBOX_STORE_REPLACE, "new", 3,
+                                   3000, &fault),
+              SANDBOX_STORE_FULL, "a length without room");
+    is_number(fault.limit, 3000, "the limit is told");
+    is_number(sandbox_store_expect(&w, &place, SANDBOX_STORE_ATTACHMENTS,
+                                   &quota, SANDBOX_STORE_REPLACE, "big", 3,
+                                   2900, &fault),
+              SANDBOX_STORE_OK, "of the file that it replaces, room is left");
+    is_number(sandbox_store_expect(&w, &place, SANDBOX_STORE_ATTACHMENTS,
+                                   &quota, SANDBOX_STORE_FREE_NAME, "big", 3,
+                                   2900, &fault),
+              SANDBOX_STORE_FULL, "not under another name");
+
+    is_number(sandbox_store_expect(&w, &place, SANDBOX_STORE_ATTACHMENTS,
+                                   &quota, SANDBOX_STORE_REPLACE, "new", 3,
+                                   UINT64_MAX, &fault),
+              SANDBOX_STORE_OK, "a length that is not known");
+    is_number(sandbox_store_write(&w, place.root, bytes, 600, &fault),
+              SANDBOX_STORE_OK, "as much as there is room for");
+    is_number(sandbox_store_write(&w, place.root, bytes, 600, &fault),
+              SANDBOX_STORE_FULL, "and no more");
+    sandbox_store_writer_abort(&w);
+
+    quota = old;
+    quota.tenant_size = 2000;
+    sandbox_store_writer_init(&w, 1 << 20);
+    is_number(sandbox_store_expect(&w, &place, SANDBOX_STORE_ATTACHMENTS,
+                                   &quota, SANDBOX_STORE_REPLACE, "new", 3,
+                                   600, &fault),
+              SANDBOX_STORE_TENANT_FULL, "a tenant's");
+    quota = old;
+}
+
+
 static void
 quotas(void)
 {
@@ -312,6 +363,8 @@ quotas(void)
     is_number(put("c", big, 2, SANDBOX_STORE_REPLACE),
               SANDBOX_STORE_TENANT_FULL, "a tenant's limit");
     quota = old;
+
+    expectations();
 
     quota.files = 5;
     is_number(put("d", "", 0, SANDBOX_STORE_REPLACE), SANDBOX_STORE_TOO_MANY,
