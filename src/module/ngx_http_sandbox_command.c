@@ -18,6 +18,20 @@
 
 #define NGX_HTTP_SANDBOX_BODY_TOKENS  4096
 
+#define NGX_HTTP_SANDBOX_BODY_SLOW    60000      /* ms */
+
+
+#if (NGX_THREADS)
+
+/* while a thread reads it */
+
+typedef struct {
+    ngx_http_request_t            *request;
+    ngx_event_t                    timer;        /* holds a worker that exits */
+} ngx_http_sandbox_body_work_t;
+
+#endif
+
 
 static ngx_int_t ngx_http_sandbox_content_type(ngx_http_request_t *r);
 static void ngx_http_sandbox_body_start(ngx_http_request_t *r);
@@ -36,6 +50,7 @@ static void ngx_http_sandbox_body_done(ngx_http_request_t *r,
 static ngx_int_t ngx_http_sandbox_body_post(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_body_thread(void *data, ngx_log_t *log);
+static void ngx_http_sandbox_body_slow(ngx_event_t *ev);
 static void ngx_http_sandbox_body_thread_event(ngx_event_t *ev);
 static void ngx_http_sandbox_body_resume(ngx_http_request_t *r);
 #endif
@@ -446,24 +461,38 @@ ngx_http_sandbox_body_done(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 static ngx_int_t
 ngx_http_sandbox_body_post(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_thread_task_t            *task;
-    ngx_http_sandbox_loc_conf_t  *slcf;
+    ngx_thread_task_t             *task;
+    ngx_http_sandbox_loc_conf_t   *slcf;
+    ngx_http_sandbox_body_work_t  *work;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
-    task = ngx_thread_task_alloc(r->pool, 0);
+    task = ngx_thread_task_alloc(r->pool,
+                                 sizeof(ngx_http_sandbox_body_work_t));
     if (task == NULL) {
         return NGX_ERROR;
     }
 
-    task->ctx = r;
+    work = task->ctx;
+    ngx_memzero(work, sizeof(ngx_http_sandbox_body_work_t));
+
+    work->request = r;
+
     task->handler = ngx_http_sandbox_body_thread;
-    task->event.data = r;
+    task->event.data = work;
     task->event.handler = ngx_http_sandbox_body_thread_event;
 
     if (ngx_thread_task_post(slcf->main->thread_pool, task) != NGX_OK) {
         return NGX_ERROR;
     }
+
+    /* a worker that is told to leave stays for timers only, so there is one */
+
+    work->timer.data = r->connection;
+    work->timer.handler = ngx_http_sandbox_body_slow;
+    work->timer.log = r->connection->log;
+
+    ngx_add_timer(&work->timer, NGX_HTTP_SANDBOX_BODY_SLOW);
 
     r->main->blocked++;
     r->aio = 1;
@@ -476,26 +505,44 @@ ngx_http_sandbox_body_post(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 static void
 ngx_http_sandbox_body_thread(void *data, ngx_log_t *log)
 {
-    ngx_http_request_t *r = data;
+    ngx_http_sandbox_body_work_t *work = data;
 
     ngx_http_sandbox_ctx_t  *ctx;
 
-    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+    ctx = ngx_http_get_module_ctx(work->request, ngx_http_sandbox_module);
 
-    ngx_http_sandbox_body_parse(r, ctx);
+    ngx_http_sandbox_body_parse(work->request, ctx);
+}
+
+
+static void
+ngx_http_sandbox_body_slow(ngx_event_t *ev)
+{
+    ngx_log_error(NGX_LOG_WARN, ev->log, 0,
+                  "sandbox: a request's JSON has not been read for %d s, the "
+                  "thread pool \"default\" may be too small",
+                  NGX_HTTP_SANDBOX_BODY_SLOW / 1000);
+
+    ngx_add_timer(ev, NGX_HTTP_SANDBOX_BODY_SLOW);
 }
 
 
 static void
 ngx_http_sandbox_body_thread_event(ngx_event_t *ev)
 {
+    ngx_http_sandbox_body_work_t *work = ev->data;
+
     ngx_connection_t    *c;
     ngx_http_request_t  *r;
 
-    r = ev->data;
+    r = work->request;
     c = r->connection;
 
     ngx_http_set_log_request(c->log, r);
+
+    if (work->timer.timer_set) {
+        ngx_del_timer(&work->timer);
+    }
 
     r->main->blocked--;
     r->aio = 0;
