@@ -150,7 +150,7 @@ ctl_get_word(ctl_get_t *get, const char *word, int several)
     int          rc;
     ctl_place_t  place;
 
-    rc = ctl_place_read(&place, word, 1);
+    rc = ctl_place_read(&place, word, CTL_WANT_ANY);
 
     if (rc == -1 || place.kind != CTL_PLACE_NONE) {
         rc = rc == -1 ? -1 : ctl_get_place(get, &place, several, 0);

@@ -91,7 +91,7 @@ ctl_list(int argc, char **argv)
 
     if (ctl_conversation_check(list.conversation) == -1
         || (command.nargs == 2
-            && ctl_place_read(&place, command.args[1], 0) == -1))
+            && ctl_place_read(&place, command.args[1], CTL_WANT_PLACE) == -1))
     {
         ctl_place_free(&place);
         return CTL_USAGE;

@@ -21,7 +21,7 @@
 
 
 static int ctl_place_normal(ctl_place_t *place, const char *path);
-static int ctl_place_unknown(const char *word);
+static int ctl_place_unknown(const char *word, ctl_want_e want);
 
 
 static const char *const  ctl_places[] = {
@@ -30,7 +30,7 @@ static const char *const  ctl_places[] = {
 
 
 int
-ctl_place_read(ctl_place_t *place, const char *word, int bare)
+ctl_place_read(ctl_place_t *place, const char *word, ctl_want_e want)
 {
     size_t       i, n;
     const char  *name;
@@ -42,7 +42,8 @@ ctl_place_read(ctl_place_t *place, const char *word, int bare)
         n = strlen(ctl_places[i]);
 
         if (strncmp(word, ctl_places[i], n) == 0
-            && (word[n] == ':' || (word[n] == '\0' && !bare)))
+            && (word[n] == ':'
+                || (word[n] == '\0' && want != CTL_WANT_ANY)))
         {
             place->kind = (ctl_place_e) (CTL_PLACE_FILES + i);
             name = word + n + (word[n] == ':');
@@ -50,8 +51,8 @@ ctl_place_read(ctl_place_t *place, const char *word, int bare)
         }
     }
 
-    if (place->kind == CTL_PLACE_NONE && !bare) {
-        return ctl_place_unknown(word);
+    if (place->kind == CTL_PLACE_NONE && want != CTL_WANT_ANY) {
+        return ctl_place_unknown(word, want);
     }
 
     if (place->kind == CTL_PLACE_FS) {
@@ -67,7 +68,7 @@ ctl_place_read(ctl_place_t *place, const char *word, int bare)
 /* A word that may have been meant as one. */
 
 static int
-ctl_place_unknown(const char *word)
+ctl_place_unknown(const char *word, ctl_want_e want)
 {
     char         start[16];
     size_t       n;
@@ -85,6 +86,11 @@ ctl_place_unknown(const char *word)
     if (near != NULL) {
         return ctl_fault("\"%s\" is no place of files; did you mean "
                          "\"%s%s\"?", word, near, word + n);
+    }
+
+    if (want == CTL_WANT_PLACE) {
+        return ctl_fault("\"%s\" is no place of files: those are files, "
+                         "attachments and fs:PATH (fs:%s?)", word, word);
     }
 
     return ctl_fault("\"%s\" says not where it is: files:%s, attachments:%s "

@@ -26,12 +26,18 @@ typedef struct {
 } ctl_place_t;
 
 
+typedef enum {
+    CTL_WANT_NAME = 0,                           /* "files:NAME" */
+    CTL_WANT_PLACE,                              /* "files" will do */
+    CTL_WANT_ANY                                 /* a bare name, too */
+} ctl_want_e;
+
+
 /*
- * Reads "PLACE:NAME", or a bare name if `bare`; the word alone ("files", and
- * with a colon behind) has an empty name.  0, or -1 after a sentence.
- * ctl_place_free() is for both cases.
+ * Reads "PLACE:NAME"; the place alone has an empty name.  0, or -1 after a
+ * sentence.  ctl_place_free() is for both cases.
  */
-int ctl_place_read(ctl_place_t *place, const char *word, int bare);
+int ctl_place_read(ctl_place_t *place, const char *word, ctl_want_e want);
 void ctl_place_free(ctl_place_t *place);
 
 /* 0: its name can be a file's; -1 after a sentence. */

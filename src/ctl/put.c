@@ -118,7 +118,8 @@ ctl_put_check(ctl_put_t *put, const ctl_command_t *command)
     struct stat   status;
 
     if (ctl_conversation_check(put->conversation) == -1
-        || ctl_place_read(&put->place, ctl_value(&put->to, "attachments"), 0)
+        || ctl_place_read(&put->place, ctl_value(&put->to, "attachments"),
+                          CTL_WANT_PLACE)
            == -1)
     {
         return -1;

@@ -102,7 +102,7 @@ ctl_remove_check(const ctl_command_t *command)
     rc = 0;
 
     for (i = 1; rc == 0 && i < command->nargs; i++) {
-        rc = ctl_place_read(&place, command->args[i], 0);
+        rc = ctl_place_read(&place, command->args[i], CTL_WANT_NAME);
 
         if (rc == 0 && place.kind == CTL_PLACE_FS && *place.name != '\0') {
 
@@ -153,7 +153,7 @@ ctl_remove_file(ctl_remove_t *rm, const char *word)
         { NULL, NULL }
     };
 
-    if (ctl_place_read(&place, word, 0) == -1) {
+    if (ctl_place_read(&place, word, CTL_WANT_NAME) == -1) {
         ctl_place_free(&place);
         return -1;
     }

@@ -264,7 +264,7 @@ ctl_link(int argc, char **argv)
     }
 
     if (ctl_conversation_check(command.args[0]) == -1
-        || ctl_place_read(&place, command.args[1], 1) == -1)
+        || ctl_place_read(&place, command.args[1], CTL_WANT_ANY) == -1)
     {
         return CTL_USAGE;
     }
