@@ -42,6 +42,7 @@ int ctl_reset(int argc, char **argv);
 int ctl_remove(int argc, char **argv);
 int ctl_skills(int argc, char **argv);
 int ctl_status(int argc, char **argv);
+int ctl_drain(int argc, char **argv);
 int ctl_doctor(int argc, char **argv);
 int ctl_token(int argc, char **argv);
 

@@ -30,6 +30,7 @@ static const ctl_verb_t  ctl_verbs[] = {
     { "skills", "skills: pack one, put or add it, list, remove", ctl_skills },
     { "status", "the gateway's state and limits, or a conversation's",
       ctl_status },
+    { "drain", "stop all sandboxes of this host, files kept", ctl_drain },
     { "doctor", "what this host lacks, and the remedy", ctl_doctor },
     { "token", "a token to try things with", ctl_token },
     { NULL, NULL, NULL }

@@ -6,16 +6,20 @@
 
 #include "ctl.h"
 #include "client.h"
+#include "host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 
-#define CTL_MAX_DEPTH  8
+#define CTL_MAX_DEPTH    8
+#define CTL_STATUS_WAIT  5                       /* seconds */
 
 
 static int ctl_status_gateway(ctl_client_t *client);
+static void ctl_status_host(const ctl_host_options_t *options,
+    const char *state);
 static int ctl_status_object(ctl_client_t *client, const char *path);
 static json_t *ctl_status_get(ctl_client_t *client, const char *path);
 static void ctl_print(const json_t *value, const char *name, int depth);
@@ -32,18 +36,20 @@ ctl_status(int argc, char **argv)
     char           path[256];
     ctl_client_t   client;
 
-    static ctl_connection_t  connection;
+    static ctl_connection_t    connection;
+    static ctl_host_options_t  host;
 
     static const ctl_option_t  options[] = {
         CTL_CONNECTION(&connection),
+        CTL_HOST(&host),
         { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
     static ctl_command_t  command = {
         .usage = "status [options] [CONVERSATION]",
-        .about = "Health and limits of the gateway, or the state of a "
-                 "conversation. Exits with 1\nwhere the gateway is not "
-                 "ready.\n",
+        .about = "Health and limits of the gateway, and to root the numbers of "
+                 "this host; or the\nstate of a conversation. Exits with 1 "
+                 "where the gateway is not ready.\n",
         .options = options,
         .min = 0,
         .max = 1
@@ -64,6 +70,7 @@ ctl_status(int argc, char **argv)
     if (rc == 0) {
         if (command.nargs == 0) {
             rc = ctl_status_gateway(&client);
+            ctl_status_host(&host, ctl_value(&connection.state, NULL));
 
         } else {
             snprintf(path, sizeof(path), "v1/conversations/%s",
@@ -109,6 +116,23 @@ ctl_status_gateway(ctl_client_t *client)
     json_decref(limits);
 
     return ready ? 0 : -1;
+}
+
+
+/* for those who may ask its runner; others are not told that they may not */
+
+static void
+ctl_status_host(const ctl_host_options_t *options, const char *state)
+{
+    ctl_host_t  host;
+
+    if (ctl_host_call(options, state, SANDBOX_OPERATION_PING, NULL,
+                      CTL_STATUS_WAIT,
+                      options->socket.n == 0 && options->key.n == 0, &host)
+        == 0)
+    {
+        ctl_host_print(&host);
+    }
 }
 
 
