@@ -121,6 +121,7 @@ typedef struct {
     ngx_http_sandbox_cache_t      *cache;
     ngx_http_sandbox_known_t      *known;        /* NULL: no room for it */
     struct ngx_http_sandbox_marks_s  *marks;     /* of the list */
+    struct ngx_http_sandbox_metrics_s  *metrics;
 } ngx_http_sandbox_zone_t;
 
 
@@ -164,6 +165,7 @@ typedef struct {
     ngx_array_t                    stores;       /* ..._store_t * */
     ngx_int_t                      request_id;   /* index of the variable */
     ngx_uint_t                     used;         /* some location serves */
+    ngx_uint_t                     metrics;      /* some location tells */
     ngx_http_sandbox_loc_conf_t   *served;       /* the last that does */
     ngx_uint_t                     env_used;     /* some location has "env" */
     ngx_int_t                      environment;  /* 1, 0, or -1: not set */
@@ -496,6 +498,8 @@ struct ngx_http_sandbox_ctx_s {
     ngx_uint_t                     answer_status;
     ngx_str_t                      outcome;      /* $sandbox_outcome */
 
+    unsigned                       counted:1;    /* in the metrics */
+    unsigned                       refusal_counted:1;
     unsigned                       own:1;        /* the header is ours */
     unsigned                       replace:1;    /* nginx's body is not sent */
     unsigned                       replaced:1;

@@ -4,6 +4,7 @@
  * free; how they get to the client is no concern of this file.
  */
 
+#include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_stream.h"
 
 
@@ -178,6 +179,7 @@ ngx_http_sandbox_event_lost(ngx_http_request_t *r,
     }
 
     ctx->wire.lost = 1;
+    ngx_http_sandbox_metrics_lost(r, ctx);
     ctx->stream->last = 1;
 
     return ngx_http_sandbox_event_result(r, ctx, ctx->stream->seq, 0);

@@ -5,6 +5,7 @@
  * operation.  Knows no sockets.
  */
 
+#include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_stream.h"
 
 
@@ -485,6 +486,11 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         }
 
         wire->done = (what == NULL);
+
+        if (what == NULL) {
+            ngx_http_sandbox_metrics_result(r, ctx);
+        }
+
         break;
 
     case SANDBOX_FRAME_ERROR:

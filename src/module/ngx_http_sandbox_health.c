@@ -4,7 +4,7 @@
  * request, no upstream.  What it learns goes into the zone for all workers.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_metrics.h"
 
 
 #define NGX_HTTP_SANDBOX_PROBE_BUFFER  (SANDBOX_WIRE_FRAME_SIZE               \
@@ -39,6 +39,8 @@ static ngx_int_t ngx_http_sandbox_probe_frame(ngx_http_sandbox_probe_t *probe,
     u_char type, u_char *payload, size_t size);
 static void ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe,
     u_char *payload, size_t size);
+static void ngx_http_sandbox_probe_number(ngx_http_sandbox_host_t *host,
+    sandbox_field_t *field);
 static void ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe,
     u_char *payload, size_t size);
 static void ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe,
@@ -387,8 +389,10 @@ ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe, u_char *payload,
     ngx_str_t                  text;
     sandbox_field_t            field;
     sandbox_fields_t           fields;
+    ngx_http_sandbox_host_t    host;
     ngx_http_sandbox_health_t  health;
 
+    ngx_memzero(&host, sizeof(ngx_http_sandbox_host_t));
     ngx_memzero(&health, sizeof(ngx_http_sandbox_health_t));
 
     health.status = NGX_HTTP_SANDBOX_INITIALIZING;
@@ -425,6 +429,9 @@ ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe, u_char *payload,
         case SANDBOX_TAG_VERSION:
             health.version = text;
             break;
+
+        default:
+            ngx_http_sandbox_probe_number(&host, &field);
         }
     }
 
@@ -432,7 +439,41 @@ ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe, u_char *payload,
         health.reason.len = 0;
     }
 
+    ngx_http_sandbox_slot_set_host(probe->runner, &host);
     ngx_http_sandbox_probe_learned(probe, &health, 1);
+}
+
+
+static void
+ngx_http_sandbox_probe_number(ngx_http_sandbox_host_t *host,
+    sandbox_field_t *field)
+{
+    ngx_uint_t  i;
+
+    static const struct {
+        ngx_uint_t  tag;
+        size_t      offset;
+    } numbers[] = {
+        { SANDBOX_TAG_SANDBOXES,
+          offsetof(ngx_http_sandbox_host_t, sandboxes) },
+        { SANDBOX_TAG_LIVE, offsetof(ngx_http_sandbox_host_t, live) },
+        { SANDBOX_TAG_CREATING, offsetof(ngx_http_sandbox_host_t, creating) },
+        { SANDBOX_TAG_FAILED, offsetof(ngx_http_sandbox_host_t, failed) },
+        { SANDBOX_TAG_POOL, offsetof(ngx_http_sandbox_host_t, pool) },
+        { SANDBOX_TAG_RUNNING, offsetof(ngx_http_sandbox_host_t, running) },
+        { SANDBOX_TAG_QUEUED, offsetof(ngx_http_sandbox_host_t, queued) },
+        { SANDBOX_TAG_DRAINING, offsetof(ngx_http_sandbox_host_t, draining) },
+        { 0, 0 }
+    };
+
+    for (i = 0; numbers[i].tag; i++) {
+        if (numbers[i].tag == field->tag) {
+            (void) sandbox_field_number(field, UINT32_MAX,
+                                        (uint64_t *) ((u_char *) host
+                                                      + numbers[i].offset));
+            return;
+        }
+    }
 }
 
 
@@ -469,6 +510,7 @@ static void
 ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe, ngx_err_t err,
     const char *reason)
 {
+    ngx_http_sandbox_host_t    host;
     ngx_http_sandbox_health_t  health;
 
     if (reason == NULL) {
@@ -504,6 +546,9 @@ ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe, ngx_err_t err,
     health.status = NGX_HTTP_SANDBOX_UNREACHABLE;
     health.reason.data = (u_char *) reason;
     health.reason.len = ngx_strlen(reason);
+
+    ngx_memzero(&host, sizeof(ngx_http_sandbox_host_t));
+    ngx_http_sandbox_slot_set_host(probe->runner, &host);
 
     ngx_http_sandbox_probe_learned(probe, &health, 0);
 

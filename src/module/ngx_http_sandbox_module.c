@@ -4,6 +4,7 @@
  * time, and knows no wire, no JSON.
  */
 
+#include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_mcp.h"
 #include "ngx_http_sandbox_skills.h"
 
@@ -349,6 +350,13 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
     { ngx_string("sandbox_mcp_conversation"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_sandbox_conf_mcp_conversation,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_metrics"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_sandbox_conf_metrics,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -785,6 +793,12 @@ ngx_http_sandbox_postconfiguration(ngx_conf_t *cf)
     ngx_http_sandbox_main_conf_t  *smcf;
 
     smcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_sandbox_module);
+
+    if (smcf->metrics && smcf->zone.shm_zone == NULL
+        && ngx_http_sandbox_zone_default(cf, smcf) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
 
     if (!smcf->used) {
         return NGX_OK;

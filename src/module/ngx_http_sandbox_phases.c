@@ -4,7 +4,7 @@
  * others decide; knows no token, no wire, no JSON.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_metrics.h"
 
 
 static ngx_int_t ngx_http_sandbox_access_handler(ngx_http_request_t *r);
@@ -154,6 +154,7 @@ ngx_http_sandbox_phases_init(ngx_conf_t *cf)
         { NGX_HTTP_SERVER_REWRITE_PHASE, ngx_http_sandbox_subrequest_handler },
         { NGX_HTTP_REWRITE_PHASE, ngx_http_sandbox_subrequest_found_handler },
         { NGX_HTTP_ACCESS_PHASE, ngx_http_sandbox_access_handler },
+        { NGX_HTTP_LOG_PHASE, ngx_http_sandbox_metrics_log },
         { 0, NULL }
     };
 

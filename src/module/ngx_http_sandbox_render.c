@@ -4,6 +4,7 @@
  */
 
 #include "ngx_http_sandbox_mcp.h"
+#include "ngx_http_sandbox_metrics.h"
 
 
 static ngx_str_t ngx_http_sandbox_render_marker(ngx_http_sandbox_capture_t *c,
@@ -229,6 +230,8 @@ ngx_http_sandbox_render_problem(ngx_http_request_t *r,
 
     smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
     problem = &ctx->problem;
+
+    ngx_http_sandbox_metrics_refusal(r, ctx);
 
     id = ngx_http_get_indexed_variable(r, smcf->request_id);
     title = ngx_http_sandbox_title(problem->status);

@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_sandbox_conversations.h"
+#include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_mcp.h"
 
 
@@ -512,6 +513,7 @@ ngx_http_sandbox_failed(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
         ngx_memzero(&ctx->problem, sizeof(ngx_http_sandbox_problem_t));
         wire->lost = 1;
+        ngx_http_sandbox_metrics_lost(r, ctx);
 
         if (wire->render(r, ctx) == NGX_OK) {
             return;

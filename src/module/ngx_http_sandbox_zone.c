@@ -6,6 +6,7 @@
 
 #include "ngx_http_sandbox_conversations.h"
 #include "ngx_http_sandbox_known.h"
+#include "ngx_http_sandbox_metrics.h"
 
 
 #define NGX_HTTP_SANDBOX_ZONE_VERSION  4
@@ -16,6 +17,7 @@
 struct ngx_http_sandbox_slot_s {
     ngx_atomic_t                   status;       /* ..._status_e */
     uint64_t                       hard_caps;
+    ngx_http_sandbox_host_t        host;
     u_char                         path_len;
     u_char                         reason_len;
     u_char                         runtime_len;
@@ -37,6 +39,7 @@ typedef struct {
     ngx_http_sandbox_known_t      *known;        /* NULL: no room for it */
     void                          *key_sets;     /* NULL: none yet */
     ngx_http_sandbox_marks_t       marks;
+    ngx_http_sandbox_metrics_t     metrics;
     ngx_http_sandbox_slot_t        slots[NGX_HTTP_SANDBOX_MAX_RUNNERS];
 } ngx_http_sandbox_shctx_t;
 
@@ -128,6 +131,34 @@ ngx_http_sandbox_slot_write(const ngx_http_sandbox_runner_t *runner,
                                                        sizeof(slot->version));
     }
 
+    ngx_shmtx_unlock(&zctx->shpool->mutex);
+}
+
+
+void
+ngx_http_sandbox_slot_host(const ngx_http_sandbox_runner_t *runner,
+    ngx_http_sandbox_host_t *host)
+{
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
+    zctx = runner->zone->shm_zone->data;
+
+    ngx_shmtx_lock(&zctx->shpool->mutex);
+    *host = runner->slot->host;
+    ngx_shmtx_unlock(&zctx->shpool->mutex);
+}
+
+
+void
+ngx_http_sandbox_slot_set_host(const ngx_http_sandbox_runner_t *runner,
+    const ngx_http_sandbox_host_t *host)
+{
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
+    zctx = runner->zone->shm_zone->data;
+
+    ngx_shmtx_lock(&zctx->shpool->mutex);
+    runner->slot->host = *host;
     ngx_shmtx_unlock(&zctx->shpool->mutex);
 }
 
@@ -234,6 +265,7 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
     zctx->main->zone.shpool = zctx->shpool;
     zctx->main->zone.cache = zctx->sh->cache;
     zctx->main->zone.marks = &zctx->sh->marks;
+    zctx->main->zone.metrics = &zctx->sh->metrics;
     zctx->main->zone.known = zctx->sh->known;
 
     runner = zctx->main->runners.elts;

@@ -372,6 +372,23 @@ sandbox_code_status(const char *code, size_t length)
 
 
 int
+sandbox_code_known(const char *code, size_t length)
+{
+    size_t  i;
+
+    for (i = 0; i < sizeof(sandbox_codes) / sizeof(sandbox_codes[0]); i++) {
+        if (strlen(sandbox_codes[i].code) == length
+            && memcmp(sandbox_codes[i].code, code, length) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+int
 sandbox_equal(const void *a, const void *b, size_t size)
 {
     size_t                   i;

@@ -454,6 +454,9 @@ size_t sandbox_error_frame(uint8_t *p, size_t size, const char *code,
 /* HTTP status of a stable code; 500 for one that is not in the table. */
 unsigned sandbox_code_status(const char *code, size_t length);
 
+/* 1: it is in the table. */
+int sandbox_code_known(const char *code, size_t length);
+
 /* Equal in a time that does not depend on the contents.  1: equal. */
 int sandbox_equal(const void *a, const void *b, size_t size);
 
