@@ -7,7 +7,7 @@ import pandas as pd
 
 START, END = pd.Timestamp("2025-07-01"), pd.Timestamp("2025-09-30")
 
-raw = open("q3-signups.csv", "rb").read()
+raw = open("attachments/q3-signups.csv", "rb").read()
 try:
     text = raw.decode("utf-8-sig")
 except UnicodeDecodeError:
