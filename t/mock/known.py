@@ -25,7 +25,7 @@ C = "/%s/v1/conversations/%s/"
 
 def start():
     global g
-    g = Gateway(runner="mock", workers=2, zone="256k")
+    g = Gateway(runner="mock", workers=2, zone="256k", h2=False)
     store = g.path("store")
     os.mkdir(store, 0o700)
     subprocess.run(["chown", "www-data", store], check=True)
