@@ -6,6 +6,7 @@
 
 #include "ngx_http_sandbox_conversations.h"
 #include "ngx_http_sandbox_mcp.h"
+#include "ngx_http_sandbox_openapi.h"
 #include "ngx_http_sandbox_skills.h"
 
 
@@ -22,6 +23,11 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       NGX_HTTP_GET|NGX_HTTP_HEAD,
       ngx_string("health"), NGX_HTTP_SANDBOX_PUBLIC,
       ngx_http_sandbox_health_handler },
+
+    { ngx_string("openapi.json"),
+      NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_string("openapi"), NGX_HTTP_SANDBOX_PUBLIC,
+      ngx_http_sandbox_openapi_handler },
 
     { ngx_string("v1/limits"),
       NGX_HTTP_GET|NGX_HTTP_HEAD,
