@@ -555,6 +555,9 @@ ngx_http_sandbox_frame_complete(ngx_http_sandbox_ctx_t *ctx)
         return result->seen[SANDBOX_TAG_BYTES] || wire->data
                ? NULL : "a RESULT without a number of bytes";
 
+    case SANDBOX_OPERATION_FILE_SEARCH:
+        return NULL;
+
     case SANDBOX_OPERATION_FILE_WRITE:
         if (!result->seen[SANDBOX_TAG_STATUS]) {
             return "a RESULT without a status";

@@ -4,7 +4,7 @@
  * runner's, so all workers, reloads and restarts agree.
  */
 
-#include "ngx_http_sandbox_store.h"
+#include "ngx_http_sandbox_mcp.h"
 
 #include <openssl/crypto.h>
 #include <openssl/err.h>
@@ -129,10 +129,39 @@ static ngx_int_t
 ngx_http_sandbox_link_render(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op)
 {
+    uint64_t    expires;
+    ngx_buf_t  *b;
+    ngx_str_t   url;
+
+    expires = (uint64_t) ngx_time() + op->most;
+
+    if (ngx_http_sandbox_link_sign(r, ctx, &ctx->name, op->entry.sha256,
+                                   expires, &url)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    b = ngx_create_temp_buf(r->pool, 128 + url.len);
+    if (b == NULL) {
+        return NGX_ERROR;
+    }
+
+    b->last = ngx_sprintf(b->last, "{\"url\":\"%V\",\"expiresAt\":", &url);
+    b->last = ngx_http_sandbox_time(b->last, expires * 1000);
+    b->last = ngx_cpymem(b->last, "}\n", 2);
+
+    return ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_link_sign(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
+    ngx_str_t *name, const uint8_t *sha256, uint64_t expires, ngx_str_t *url)
+{
     size_t                        n;
-    u_char                        bytes[NGX_HTTP_SANDBOX_LINK_MAX];
+    u_char                        bytes[NGX_HTTP_SANDBOX_LINK_MAX], *p;
     char                          id[SANDBOX_STORE_ID + 1];
-    ngx_buf_t                    *b;
     ngx_str_t                     src, dst;
     sandbox_store_link_t          link;
     ngx_http_sandbox_loc_conf_t  *slcf;
@@ -141,14 +170,14 @@ ngx_http_sandbox_link_render(ngx_http_request_t *r,
 
     ngx_memzero(&link, sizeof(sandbox_store_link_t));
 
-    link.expires = (uint64_t) ngx_time() + op->most;
+    link.expires = expires;
     ngx_memcpy(link.tenant, ctx->digest, sizeof(link.tenant));
-    ngx_memcpy(link.etag, op->entry.sha256, sizeof(link.etag));
+    ngx_memcpy(link.etag, sha256, sizeof(link.etag));
     ngx_memcpy(link.conversation, ctx->conversation.data,
                ctx->conversation.len);
     link.conversation_len = (unsigned) ctx->conversation.len;
 
-    sandbox_store_id((char *) ctx->name.data, ctx->name.len, id);
+    sandbox_store_id((char *) name->data, name->len, id);
 
     for (n = 0; n < sizeof(link.id); n++) {
         link.id[n] = (uint8_t) ngx_hextoi((u_char *) id + 2 * n, 2);
@@ -169,35 +198,29 @@ ngx_http_sandbox_link_render(ngx_http_request_t *r,
     src.data = bytes;
     src.len = n + NGX_HTTP_SANDBOX_LINK_MAC;
 
-    b = ngx_create_temp_buf(r->pool, 3 * slcf->prefix.len + 128
+    url->data = ngx_pnalloc(r->pool, 3 * slcf->prefix.len + 16
                                      + ngx_base64_encoded_length(src.len));
-    if (b == NULL) {
+    if (url->data == NULL) {
         return NGX_ERROR;
     }
 
-    b->last = ngx_cpymem(b->last, "{\"url\":\"", sizeof("{\"url\":\"") - 1);
-
     /* escaped for a URI: no quote and no control is left for JSON */
 
-    b->last = (u_char *) ngx_escape_uri(b->last, slcf->prefix.data,
-                                        slcf->prefix.len, NGX_ESCAPE_URI);
+    p = (u_char *) ngx_escape_uri(url->data, slcf->prefix.data,
+                                  slcf->prefix.len, NGX_ESCAPE_URI);
 
-    if (b->last[-1] != '/') {
-        *b->last++ = '/';
+    if (p[-1] != '/') {
+        *p++ = '/';
     }
 
-    b->last = ngx_cpymem(b->last, "dl/", 3);
+    p = ngx_cpymem(p, "dl/", 3);
 
-    dst.data = b->last;
+    dst.data = p;
     ngx_encode_base64url(&dst, &src);
-    b->last += dst.len;
 
-    b->last = ngx_cpymem(b->last, "\",\"expiresAt\":",
-                         sizeof("\",\"expiresAt\":") - 1);
-    b->last = ngx_http_sandbox_time(b->last, link.expires * 1000);
-    b->last = ngx_cpymem(b->last, "}\n", 2);
+    url->len = p + dst.len - url->data;
 
-    return ngx_http_sandbox_render_buffer(r, ctx, NGX_HTTP_OK, b);
+    return NGX_OK;
 }
 
 

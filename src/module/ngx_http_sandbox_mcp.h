@@ -200,6 +200,11 @@ void ngx_http_sandbox_mcp_text(ngx_http_sandbox_mcp_text_t *text,
 void ngx_http_sandbox_mcp_put(ngx_http_sandbox_mcp_text_t *text,
     const void *p, size_t n);
 
+/* Room for n bytes, of which text->len is to know; NULL: it failed. */
+u_char *ngx_http_sandbox_mcp_room(ngx_http_sandbox_mcp_text_t *text,
+    size_t n);
+
+
 void ngx_http_sandbox_mcp_words(ngx_http_sandbox_mcp_text_t *text,
     const char *words);
 
@@ -275,6 +280,76 @@ ngx_int_t ngx_http_sandbox_mcp_send(ngx_http_request_t *r,
  */
 ngx_int_t ngx_http_sandbox_mcp_step(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+
+/* ngx_http_sandbox_mcp_files.c: tools, and what those with a path share */
+
+ngx_int_t ngx_http_sandbox_mcp_save_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_mcp_upload_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_mcp_delete_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_mcp_download_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* "path" into ctx->mcp; NGX_DECLINED with the refusal. */
+ngx_int_t ngx_http_sandbox_mcp_path(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* A head with the path and room for `size` more bytes; likewise. */
+ngx_int_t ngx_http_sandbox_mcp_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, sandbox_writer_t *w, ngx_uint_t operation,
+    size_t size);
+
+/* Sends FILE_WRITE, if the file still has that etag (NULL: in any case). */
+ngx_int_t ngx_http_sandbox_mcp_write(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *content, ngx_str_t *etag,
+    ngx_int_t (*render)(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx));
+
+/* {"path":... of a file that was written, without the brace at its end */
+void ngx_http_sandbox_mcp_written(ngx_http_sandbox_mcp_text_t *text,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* The refusal "file_too_large"; NGX_DECLINED, or NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_mcp_too_large(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/* A file is in the Files panel; for ngx_http_finalize_request(). */
+ngx_int_t ngx_http_sandbox_mcp_saved(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+
+
+/* ngx_http_sandbox_mcp_read.c */
+
+ngx_int_t ngx_http_sandbox_mcp_read_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_mcp_edit_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+
+/* ngx_http_sandbox_mcp_search.c, ngx_http_sandbox_mcp_skill.c */
+
+ngx_int_t ngx_http_sandbox_mcp_search_files(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_mcp_load_skill(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+
+/* ngx_http_sandbox_save.c, ngx_http_sandbox_link.c */
+
+/*
+ * A file of the sandbox to the Files panel, under its own name if none is
+ * given; as a tool's start.
+ */
+ngx_int_t ngx_http_sandbox_save_begin(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *path, ngx_str_t *name,
+    ngx_uint_t mode);
+
+/* The path of a link for that content of a file, until then; NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_link_sign(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *name, const uint8_t *sha256,
+    uint64_t expires, ngx_str_t *url);
 
 
 #endif /* _NGX_HTTP_SANDBOX_MCP_H_INCLUDED_ */

@@ -19,8 +19,6 @@
     "{\"name\":\"sandbox-for-nginx\",\"version\":\"1\"}},"
 
 
-static u_char *ngx_http_sandbox_mcp_room(ngx_http_sandbox_mcp_text_t *text,
-    size_t n);
 static void ngx_http_sandbox_mcp_begin(ngx_http_sandbox_ctx_t *ctx,
     ngx_http_sandbox_mcp_text_t *text);
 static ngx_int_t ngx_http_sandbox_mcp_answer(ngx_http_request_t *r,
@@ -40,9 +38,7 @@ ngx_http_sandbox_mcp_text(ngx_http_sandbox_mcp_text_t *text,
 }
 
 
-/* NULL: it failed */
-
-static u_char *
+u_char *
 ngx_http_sandbox_mcp_room(ngx_http_sandbox_mcp_text_t *text, size_t n)
 {
     u_char  *data;

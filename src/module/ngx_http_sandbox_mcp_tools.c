@@ -29,6 +29,12 @@
                   "/home/sandbox, or absolute."
 
 
+#define READS     "{\"readOnlyHint\":true,\"destructiveHint\":false,"       \
+                  "\"idempotentHint\":true,\"openWorldHint\":false}"
+#define WRITES    "{\"readOnlyHint\":false,\"destructiveHint\":true,"       \
+                  "\"idempotentHint\":true,\"openWorldHint\":false}"
+
+
 /* run_command */
 
 static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_run_in[] = {
@@ -109,6 +115,184 @@ static const ngx_http_sandbox_mcp_member_t  ngx_http_sandbox_mcp_run_out[] = {
 };
 
 
+/* files */
+
+static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_upload_in[] = {
+    { "path", STRING, 1, FILLED, 0, 0, PATH " Folders above it are made." },
+    { "contentBase64", STRING, 1, BASE64, 0, 0,
+      "All of the file's bytes, in base64." },
+    { NULL, 0, 0, 0, 0, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_save_in[] = {
+    { "path", STRING, 1, FILLED, 0, 0, PATH " Folders above it are made." },
+    { "content", STRING, 1, ANY, 0, 0,
+      "All of the file's text; what was there is replaced." },
+    { NULL, 0, 0, 0, 0, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_member_t  ngx_http_sandbox_mcp_save_out[] = {
+    { "path", 1, TEXT },
+    { "size", 1, NUMBER },
+    { "etag", 1, TEXT },
+    { "modifiedAt", 1, TEXT_0 },
+    { "created", 1, FLAG },
+    { NULL, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_field_t
+    ngx_http_sandbox_mcp_download_in[] =
+{
+    { "path", STRING, 1, FILLED, 0, 0, PATH },
+    { "name", STRING, 0, FILLED, 0, 0,
+      "What the user sees it called; the file's own name if left out." },
+    { "overwrite", BOOLEAN, 0, ANY, 0, 0,
+      "Replace a file of that name in the Files panel." },
+    { NULL, 0, 0, 0, 0, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_member_t
+    ngx_http_sandbox_mcp_download_out[] =
+{
+    { "name", 1, TEXT },
+    { "nameBase64", 0, TEXT },
+    { "size", 1, NUMBER },
+    { "type", 1, TEXT },
+    { "etag", 1, TEXT },
+    { "createdAt", 1, TEXT_0 },
+    { "modifiedAt", 1, TEXT_0 },
+    { "commandId", 0, TEXT },
+    { "created", 1, FLAG },
+    { "link", 1, "{\"type\":\"object\",\"properties\":{\"url\":" TEXT
+      ",\"expiresAt\":" TEXT_0 "},\"required\":[\"url\",\"expiresAt\"],"
+      "\"additionalProperties\":false}" },
+    { NULL, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_search_in[] = {
+    { "pattern", STRING, 0, FILLED, 0, 0,
+      "A regular expression as ripgrep has it (no look-around), for each "
+      "line. Left out, names of files are listed." },
+    { "path", STRING, 0, FILLED, 0, 0,
+      "The folder or file to look through; /home/sandbox if left out." },
+    { "glob", STRINGS, 0, FILLED, 0, 16,
+      "Which names to look at, such as [\"*.py\", \"!test_*\"]; \"!\" leaves "
+      "out. Hidden files only if they are named." },
+    { "literal", BOOLEAN, 0, ANY, 0, 0,
+      "The pattern is plain text, no expression." },
+    { "ignoreCase", BOOLEAN, 0, ANY, 0, 0, "Upper and lower case are alike." },
+    { "limit", INTEGER, 0, ANY, 1, 1000,
+      "How many matches to show, 100 if left out." },
+    { NULL, 0, 0, 0, 0, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_member_t
+    ngx_http_sandbox_mcp_search_out[] =
+{
+    { "path", 1, TEXT },
+    { "matches", 1, "{\"type\":\"array\",\"items\":{\"type\":\"object\","
+      "\"properties\":{\"path\":" TEXT ",\"line\":" NUMBER_0 ",\"text\":"
+      TEXT_0 ",\"type\":" TEXT_0 ",\"size\":" NUMBER_0 "},\"required\":["
+      "\"path\",\"line\",\"text\",\"type\",\"size\"],"
+      "\"additionalProperties\":false}}" },
+    { "shown", 1, NUMBER },
+    { "leftOut", 1, NUMBER },
+    { "more", 1, FLAG },
+    { NULL, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_read_in[] = {
+    { "path", STRING, 1, FILLED, 0, 0, PATH },
+    { "offset", INTEGER, 0, ANY, 1, 0,
+      "The first line to read, counted from 1." },
+    { "limit", INTEGER, 0, ANY, 1, 5000,
+      "How many lines, 2000 if left out; 64 KiB in all." },
+    { NULL, 0, 0, 0, 0, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_member_t  ngx_http_sandbox_mcp_read_out[] = {
+    { "path", 1, TEXT },
+    { "size", 1, NUMBER },
+    { "etag", 1, TEXT },
+    { "type", 1, TEXT },
+    { "text", 1, TEXT_0 },
+    { "firstLine", 1, NUMBER_0 },
+    { "lastLine", 1, NUMBER_0 },
+    { "nextOffset", 1, NUMBER_0 },
+    { "truncated", 1, FLAG },
+    { NULL, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_edit_in[] = {
+    { "path", STRING, 1, FILLED, 0, 0, PATH },
+    { "oldString", STRING, 1, FILLED, 0, 0,
+      "The text to be replaced, exactly as it stands in the file, blanks and "
+      "line ends too; enough of it that it is there once." },
+    { "newString", STRING, 1, ANY, 0, 0, "What takes its place." },
+    { "replaceAll", BOOLEAN, 0, ANY, 0, 0,
+      "Replace it wherever it stands, not once." },
+    { NULL, 0, 0, 0, 0, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_member_t  ngx_http_sandbox_mcp_edit_out[] = {
+    { "path", 1, TEXT },
+    { "size", 1, NUMBER },
+    { "etag", 1, TEXT },
+    { "modifiedAt", 1, TEXT_0 },
+    { "replacements", 1, NUMBER },
+    { NULL, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_delete_in[] = {
+    { "path", STRING, 1, FILLED, 0, 0, PATH },
+    { "recursive", BOOLEAN, 0, ANY, 0, 0,
+      "Also a folder that is not empty, with all that is in it." },
+    { NULL, 0, 0, 0, 0, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_member_t
+    ngx_http_sandbox_mcp_delete_out[] =
+{
+    { "path", 1, TEXT },
+    { "type", 1, TEXT },
+    { NULL, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_skill_in[] = {
+    { "name", STRING, 1, FILLED, 0, 0, "The skill's name." },
+    { NULL, 0, 0, 0, 0, 0, NULL }
+};
+
+
+static const ngx_http_sandbox_mcp_member_t
+    ngx_http_sandbox_mcp_skill_out[] =
+{
+    { "name", 1, TEXT },
+    { "path", 1, TEXT },
+    { "title", 1, TEXT_0 },
+    { "description", 1, TEXT_0 },
+    { "files", 1, NUMBER },
+    { "bytes", 1, NUMBER },
+    { "loaded", 1, FLAG },
+    { "truncated", 1, FLAG },
+    { "instructions", 1, TEXT_0 },
+    { NULL, 0, NULL }
+};
+
+
 static ngx_uint_t ngx_http_sandbox_mcp_usable(ngx_http_request_t *r,
     const ngx_http_sandbox_mcp_tool_t *tool);
 
@@ -128,6 +312,75 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "\"idempotentHint\":false,\"openWorldHint\":false}",
       0, ngx_http_sandbox_mcp_run_in, ngx_http_sandbox_mcp_run_out,
       ngx_http_sandbox_mcp_run_command },
+
+    { ngx_string("upload_file"), ngx_string("mcp.upload_file"),
+      "Upload a file",
+      "Puts a file of any bytes, given in base64, into the sandbox. For text "
+      "save_file is the better one; what the user attached is there already.",
+      WRITES,
+      0, ngx_http_sandbox_mcp_upload_in, ngx_http_sandbox_mcp_save_out,
+      ngx_http_sandbox_mcp_upload_file },
+
+    { ngx_string("download_file"), ngx_string("mcp.download_file"),
+      "Give a file to the user",
+      "Saves a file of the sandbox to the user's Files panel, where it stays, "
+      "and gives back a link to it that is good for 10 minutes. The way to "
+      "hand over what was made: charts, tables, documents.",
+      WRITES,
+      1, ngx_http_sandbox_mcp_download_in, ngx_http_sandbox_mcp_download_out,
+      ngx_http_sandbox_mcp_download_file },
+
+    { ngx_string("search_files"), ngx_string("mcp.search_files"),
+      "Search in files",
+      "Looks through files of the sandbox for a pattern, or lists their "
+      "names. Does not wait for a command that runs.",
+      READS,
+      0, ngx_http_sandbox_mcp_search_in, ngx_http_sandbox_mcp_search_out,
+      ngx_http_sandbox_mcp_search_files },
+
+    { ngx_string("read_file"), ngx_string("mcp.read_file"),
+      "Read a file",
+      "Lines of a text file of the sandbox, as they are; or an image (PNG, "
+      "JPEG, GIF, WebP) to look at, up to 3.75 MiB. Does not wait for a "
+      "command that runs.",
+      READS,
+      0, ngx_http_sandbox_mcp_read_in, ngx_http_sandbox_mcp_read_out,
+      ngx_http_sandbox_mcp_read_file },
+
+    { ngx_string("save_file"), ngx_string("mcp.save_file"),
+      "Write a file",
+      "Writes a text file of the sandbox: all of it, or nothing if that "
+      "fails.",
+      WRITES,
+      0, ngx_http_sandbox_mcp_save_in, ngx_http_sandbox_mcp_save_out,
+      ngx_http_sandbox_mcp_save_file },
+
+    { ngx_string("edit_file"), ngx_string("mcp.edit_file"),
+      "Edit a file",
+      "Replaces text in a file of the sandbox, literally. It must be there "
+      "exactly once, unless replaceAll is set. Nothing is changed when the "
+      "file was changed by somebody else meanwhile.",
+      WRITES,
+      0, ngx_http_sandbox_mcp_edit_in, ngx_http_sandbox_mcp_edit_out,
+      ngx_http_sandbox_mcp_edit_file },
+
+    { ngx_string("delete_file"), ngx_string("mcp.delete_file"),
+      "Delete a file",
+      "Removes a file or folder of the sandbox; of a link the link, not what "
+      "it leads to.",
+      WRITES,
+      0, ngx_http_sandbox_mcp_delete_in, ngx_http_sandbox_mcp_delete_out,
+      ngx_http_sandbox_mcp_delete_file },
+
+    { ngx_string("load_skill"), ngx_string("mcp.load_skill"),
+      "Load a skill",
+      "Brings a skill of the server's library, or one that the user put "
+      "there, into the sandbox, in /skills/NAME, and gives back its "
+      "instructions. Read them before you do what the skill is for.",
+      "{\"readOnlyHint\":false,\"destructiveHint\":false,"
+      "\"idempotentHint\":true,\"openWorldHint\":false}",
+      1, ngx_http_sandbox_mcp_skill_in, ngx_http_sandbox_mcp_skill_out,
+      ngx_http_sandbox_mcp_load_skill },
 
     { ngx_null_string, ngx_null_string, NULL, NULL, NULL, 0, NULL, NULL, NULL }
 };

@@ -5,7 +5,7 @@
  */
 
 #include "ngx_http_sandbox_fs.h"
-#include "ngx_http_sandbox_stage.h"
+#include "ngx_http_sandbox_mcp.h"
 
 
 #define NGX_HTTP_SANDBOX_SAVE_BODY   (64 * 1024) /* of the JSON */
@@ -31,6 +31,8 @@ struct ngx_http_sandbox_save_s {
 };
 
 
+static ngx_int_t ngx_http_sandbox_save_send(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_save_parse(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_save_fields(ngx_http_request_t *r,
@@ -77,7 +79,52 @@ void
 ngx_http_sandbox_save_start(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_int_t                     rc;
+    ngx_int_t  rc;
+
+    rc = ngx_http_sandbox_save_parse(r, ctx);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_sandbox_save_send(r, ctx);
+    }
+
+    if (rc == NGX_OK) {
+        return;
+    }
+
+    ngx_http_finalize_request(r, rc == NGX_DECLINED
+                                 ? ngx_http_sandbox_send_problem(r, ctx)
+                                 : NGX_HTTP_INTERNAL_SERVER_ERROR);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_save_begin(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_str_t *path, ngx_str_t *name,
+    ngx_uint_t mode)
+{
+    ngx_int_t                 rc;
+    ngx_http_sandbox_save_t  *save;
+
+    save = ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_save_t));
+    if (save == NULL) {
+        return NGX_ERROR;
+    }
+
+    save->path = *path;
+    save->name = *name;
+    save->mode = mode;
+
+    ctx->save = save;
+
+    rc = ngx_http_sandbox_save_place(r, ctx);
+
+    return rc == NGX_OK ? ngx_http_sandbox_save_send(r, ctx) : rc;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_save_send(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
     sandbox_writer_t              w;
     ngx_http_sandbox_save_t      *save;
     ngx_http_sandbox_loc_conf_t  *slcf;
@@ -85,29 +132,16 @@ ngx_http_sandbox_save_start(ngx_http_request_t *r,
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
     save = ctx->save;
 
-    rc = ngx_http_sandbox_save_parse(r, ctx);
+    save->op = ngx_http_sandbox_store_op(r, ctx, SANDBOX_STORE_FILES,
+                                         ngx_http_sandbox_save_written);
+    save->piece = ngx_create_temp_buf(r->pool, NGX_HTTP_SANDBOX_SAVE_PIECE);
+    save->other = ngx_create_temp_buf(r->pool, NGX_HTTP_SANDBOX_SAVE_PIECE);
 
-    if (rc == NGX_DECLINED) {
-        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
-        return;
-    }
-
-    if (rc == NGX_OK) {
-        save->op = ngx_http_sandbox_store_op(r, ctx, SANDBOX_STORE_FILES,
-                                             ngx_http_sandbox_save_written);
-        save->piece = ngx_create_temp_buf(r->pool,
-                                          NGX_HTTP_SANDBOX_SAVE_PIECE);
-        save->other = ngx_create_temp_buf(r->pool,
-                                          NGX_HTTP_SANDBOX_SAVE_PIECE);
-    }
-
-    if (rc != NGX_OK || save->op == NULL || save->piece == NULL
-        || save->other == NULL
+    if (save->op == NULL || save->piece == NULL || save->other == NULL
         || ngx_http_sandbox_head_begin(r, ctx, &w, 256 + save->path.len)
            != NGX_OK)
     {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-        return;
+        return NGX_ERROR;
     }
 
     sandbox_write_bytes(&w, SANDBOX_TAG_PATH, save->path.data,
@@ -121,9 +155,7 @@ ngx_http_sandbox_save_start(ngx_http_request_t *r,
     ctx->wire.data = ngx_http_sandbox_save_data;
     ctx->wire.render = ngx_http_sandbox_save_render;
 
-    if (slcf->backend->start(r, ctx) != NGX_OK) {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-    }
+    return slcf->backend->start(r, ctx);
 }
 
 
@@ -516,5 +548,7 @@ ngx_http_sandbox_save_committed(ngx_http_request_t *r,
         return;
     }
 
-    ngx_http_finalize_request(r, ngx_http_sandbox_files_answer(r, ctx, op));
+    ngx_http_finalize_request(r, ctx->mcp
+                                 ? ngx_http_sandbox_mcp_saved(r, ctx, op)
+                                 : ngx_http_sandbox_files_answer(r, ctx, op));
 }

@@ -79,20 +79,20 @@ class Client:
     def tools(self):
         return {t["name"]: t for t in self.result("tools/list")["tools"]}
 
-    def call(self, name, timeout=60, number=None, **arguments):
+    def call(self, name, /, timeout=60, number=None, **arguments):
         """A tool's result, whatever it says."""
         return self.result("tools/call", {"name": name,
                                           "arguments": arguments},
                            number=number, timeout=timeout)
 
-    def done(self, name, **arguments):
+    def done(self, name, /, **arguments):
         """structuredContent of a call that must go well."""
         result = self.call(name, **arguments)
         if result.get("isError"):
             raise AssertionError("%s: %s" % (name, text_of(result)))
         return result["structuredContent"]
 
-    def refused(self, name, **arguments):
+    def refused(self, name, /, **arguments):
         """The code of a call that must not."""
         result = self.call(name, **arguments)
         if not result.get("isError") or "structuredContent" in result:

@@ -42,7 +42,7 @@ command is answered with exit 0 and the request as JSON on stdout.
   lines=N,SECONDS N lines of numbers on stdout, that far apart
 
 With STREAM there is a STARTED before the first output or the result, and the
-result has its SEQ.  PING answers ready, STATUS a sandbox that exists once
+result has its SEQ.  Files are those of mock_files.py.  PING answers ready, STATUS a sandbox that exists once
 there was a command, DELETE and RESET what they should, HISTORY what there was.
 """
 
@@ -59,6 +59,7 @@ import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import mock_files                                              # noqa: E402
 import wire                                                    # noqa: E402
 
 
@@ -78,6 +79,8 @@ class Session:
         self.steps = {}
         self.kept = {}
         self.receipts = []
+        self.files = {}             # path: (bytes, number of the writing)
+        self.written = 0
 
     @property
     def sandbox_id(self):
@@ -96,8 +99,9 @@ class Session:
 class Kept:
     """A command that goes on without a connection."""
 
-    def __init__(self, digest):
+    def __init__(self, digest, label=None):
         self.digest = digest
+        self.label = label
         self.events = []            # (seq, frame), pings have no seq
         self.seq = 0
         self.changed = threading.Condition()
@@ -152,7 +156,7 @@ def text_of(value):
     return value
 
 
-class Connection:
+class Connection(mock_files.Files):
     def __init__(self, mock, sock):
         self.mock = mock
         self.sock = sock
@@ -467,12 +471,14 @@ class Connection:
         recorder.fields, recorder.body = self.fields, self.body
         recorder.created, recorder.text = self.created, self.text
         recorder.command_id = self.command_id
-        recorder.kept = kept = Kept(self.fields.get("DIGEST"))
+        recorder.kept = kept = Kept(self.fields.get("DIGEST"),
+                                    self.fields.get("LABEL"))
         recorder.headed = True
         if not self.fields.get("STDIN_OPEN"):
             kept.eof = True
         if self.body:
             kept.stdin.append(self.body)
+        self.session.kept.pop(self.command_id, None)
         self.session.kept[self.command_id] = kept
 
         def run():
@@ -567,6 +573,12 @@ class Connection:
             self.send(data)
 
     def known(self):
+        label = self.fields.get("LABEL")
+        if label is not None and "COMMAND_ID" not in self.fields:
+            for name, kept in reversed(list(self.session.kept.items())):
+                if kept.label == label and kept.state != "ended":
+                    self.fields["COMMAND_ID"] = name
+                    break
         kept = self.session.kept.get(self.fields.get("COMMAND_ID"))
         if self.first.flags & wire.NO_CREATE and not self.session.created:
             self.error("no_sandbox", 0)

@@ -463,6 +463,405 @@ def large_result():
           s["stderr"][16300:16500])
 
 
+def png(size):
+    return b"\x89PNG\r\n\x1a\n" + b"x" * (size - 8)
+
+
+@test("mcp/read-file", 240)
+def read_file():
+    c = fresh()
+    tools = c.tools()
+    tool = tools["read_file"]
+    same(c.refused("read_file", path="a"), "no_sandbox")
+    c.done("save_file", path="a/b.txt", content="one\ntwo\r\nthree")
+    for path in ("a/b.txt", "./a//b.txt", "~/a/b.txt",
+                 "/home/sandbox/a/b.txt"):
+        r = c.call("read_file", path=path)
+        holds(tool, r)
+        s = r["structuredContent"]
+        same((s["path"], s["text"], s["size"], s["firstLine"], s["lastLine"],
+              s["nextOffset"], s["truncated"], text_of(r)),
+             ("/home/sandbox/a/b.txt", "one\ntwo\r\nthree", 14, 1, 3, None,
+              False, "one\ntwo\r\nthree"))
+    for offset, limit, text, first, last, after in (
+            (1, 1, "one\n", 1, 1, 2), (2, 1, "two\r\n", 2, 2, 3),
+            (2, 2, "two\r\nthree", 2, 3, None), (3, 5, "three", 3, 3, None),
+            (1, 3, "one\ntwo\r\nthree", 1, 3, None)):
+        r = c.call("read_file", path="a/b.txt", offset=offset, limit=limit)
+        holds(tool, r)
+        s = r["structuredContent"]
+        same((s["text"], s["firstLine"], s["lastLine"], s["nextOffset"]),
+             (text, first, last, after), (offset, limit))
+        check(after is None or "offset %d" % after in text_of(r), "hint", r)
+    r = c.call("read_file", path="a/b.txt", offset=4)
+    holds(tool, r)
+    same((r["structuredContent"]["text"],
+          r["structuredContent"]["firstLine"]), ("", None))
+    check("has 3 lines" in text_of(r), "told", r)
+    c.done("save_file", path="e", content="")
+    r = c.call("read_file", path="e")
+    holds(tool, r)
+    check("is empty" in text_of(r), "told", r)
+    same(c.refused("read_file", path="none"), "file_not_found")
+    same(c.refused("read_file", path="a"), "is_a_directory")
+    same(c.refused("read_file", path="x/" + "y" * 300), "bad_path")
+
+    # larger than its window, several frames long; nothing is lost between
+    lines = ["line %d %s" % (n, "ü" * (n % 50)) for n in range(1, 9001)]
+    c.done("save_file", path="big", content="\n".join(lines))
+    got, offset, calls = [], 1, 0
+    while offset:
+        r = c.call("read_file", path="big", offset=offset)
+        holds(tool, r)
+        s = r["structuredContent"]
+        check(len(s["text"].encode()) <= 65536, "bounded")
+        same(s["truncated"], s["nextOffset"] is not None)
+        part = s["text"]
+        if s["nextOffset"] and not part.endswith("\n"):
+            # cut within a line: go back for it
+            same(s["nextOffset"], s["lastLine"] + 1)
+            part = part[:part.rindex("\n") + 1]
+            s["nextOffset"] = s["lastLine"]
+        got.append(part)
+        offset = s["nextOffset"]
+        calls += 1
+        check(calls < 100, "it comes to an end")
+    same("".join(got), "\n".join(lines))
+    r = c.call("read_file", path="big", offset=8999, limit=1)
+    same(r["structuredContent"]["text"], lines[8998] + "\n")
+    # one line without end
+    c.done("save_file", path="long", content="ü" * 100000 + "\nend\n")
+    r = c.call("read_file", path="long")
+    holds(tool, r)
+    s = r["structuredContent"]
+    same((s["text"], s["nextOffset"]), ("ü" * 32768, 2))
+    check("cut -c" in text_of(r), "hint", text_of(r)[-200:])
+    same(c.done("read_file", path="long", offset=2)["text"], "end\n")
+
+    # what is no text
+    import base64
+    c.done("upload_file", path="bin", contentBase64="AAEC/w==")
+    r = c.call("read_file", path="bin")
+    holds(tool, r)
+    same((r["structuredContent"]["text"], r["structuredContent"]["type"]),
+         (None, "application/octet-stream"))
+    c.done("upload_file", path="latin", contentBase64=base64.b64encode(
+        b"caf\xe9\n").decode())
+    r = c.call("read_file", path="latin")
+    holds(tool, r)
+    same(r["structuredContent"]["text"], "caf\ufffd\n")
+
+    # images, by their first bytes and their size
+    for head, kind in ((b"\x89PNG\r\n\x1a\n", "image/png"),
+                       (b"\xff\xd8\xff\xe0", "image/jpeg"),
+                       (b"GIF89a", "image/gif"),
+                       (b"RIFF\0\0\0\0WEBP", "image/webp")):
+        data = head + bytes(range(256)) * 9
+        c.done("upload_file", path="img.txt",
+               contentBase64=base64.b64encode(data).decode())
+        r = c.call("read_file", path="img.txt")
+        holds(tool, r)
+        same(r["structuredContent"]["type"], kind)
+        image = [i for i in r["content"] if i["type"] == "image"]
+        same((image[0]["mimeType"], base64.b64decode(image[0]["data"])),
+             (kind, data))
+    for size, inline in ((3 * 1000 * 1000, True), (3840 * 1024, True),
+                         (3840 * 1024 + 1, False), (10 * 1000 * 1000, False)):
+        c.done("upload_file", path="i.png", contentBase64=base64.b64encode(
+            png(size)).decode())
+        r = c.call("read_file", path="i.png")
+        holds(tool, r)
+        same(len([i for i in r["content"] if i["type"] == "image"]),
+             int(inline), size)
+        check(inline or "download_file" in text_of(r), "what to do", size)
+
+    # the file shrinks while it is read, the agent lies
+    for steps in ("frame=1,%00%60%00%00%00%08%00%00%00%00%00%00%00%c8 result",
+                  "error=not_permitted", "error=file_busy"):
+        c.done("run_command", command="mock: on=FILE_READ,"
+               + steps.replace("%", "%25").replace(" ", "%20")
+               .replace("=", "%3D"))
+        check(c.refused("read_file", path="x") in (
+            "bad_upstream", "not_permitted", "file_busy"), "told", steps)
+
+
+@test("files/edit-exact", 240)
+def edit_exact():
+    c = fresh()
+    tool = c.tools()["edit_file"]
+
+    def put(text):
+        c.done("save_file", path="f", content=text)
+
+    def has(text):
+        same(c.done("read_file", path="f")["text"], text)
+
+    def edit(old, new, **more):
+        r = c.call("edit_file", path="f", oldString=old, newString=new,
+                   **more)
+        holds(tool, r)
+        return r["_meta"]["code"] if r["isError"] \
+            else r["structuredContent"]["replacements"]
+
+    same(c.refused("edit_file", path="f", oldString="a", newString="b"),
+         "no_sandbox")
+    put("a.b\na*b\r\n$1 \\1 & end")
+    same(edit("absent", "x"), "edit_not_found")
+    check("0 times" in text_of(c.call("edit_file", path="f",
+                                      oldString="zz", newString="x")), "0")
+    same(edit("a", "a"), "edit_same")
+    same(edit("", "x"), "bad_request")
+    same(edit("a", "x"), "edit_ambiguous")
+    check("2 times" in text_of(c.call("edit_file", path="f",
+                                      oldString="a", newString="x")), "2")
+    has("a.b\na*b\r\n$1 \\1 & end")
+    # letters of regular expressions mean themselves, on both sides
+    same(edit("a.b", "$1 \\1 & a*b\\n"), 1)
+    has("$1 \\1 & a*b\\n\na*b\r\n$1 \\1 & end")
+    same(edit(".*", "x"), "edit_not_found")
+    # line ends stay as they are, a CR is one
+    same(edit("a*b\n", "x"), "edit_not_found")
+    same(edit("a*b\r\n", "c\r\n"), 1)
+    has("$1 \\1 & a*b\\n\nc\r\n$1 \\1 & end")
+    same(edit("end", "END"), 1)
+    has("$1 \\1 & a*b\\n\nc\r\n$1 \\1 & END")
+    # all of them, not overlapping, from the left
+    put("aaaaa")
+    same(edit("aa", "b"), "edit_ambiguous")
+    same(edit("aa", "b", replaceAll=True), 2)
+    has("bba")
+    same(edit("b", "", replaceAll=True), 2)
+    has("a")
+    same(edit("a", "aaa", replaceAll=True), 1)
+    has("aaa")
+    put("ü\u2028x\0y")
+    same(edit("\u2028x", "\U0001f923"), 1)
+    same(c.done("search_files", path="f")["shown"], 1)
+    # large, in a thread; and beyond what a file may have
+    put("x" * 3000000 + "needle" + "y" * 3000000)
+    same(edit("needle", "thread"), 1)
+    same(edit("needle", "thread"), "edit_not_found")
+    same(edit("x", "z" * 100, replaceAll=True), "file_too_large")
+    same(edit("thread", "needle"), 1)
+    # somebody else was quicker
+    put("one two")
+    c.done("run_command", command="mock: on=FILE_WRITE,"
+           "error%3Dprecondition_failed")
+    same(edit("one", "1"), "precondition_failed")
+    c.done("run_command", command="mock: on=FILE_WRITE,echo")
+    c.done("run_command", command="mock: on=FILE_WRITE,")
+    has("one two")
+    same(edit("one", "1"), 1)
+    has("1 two")
+
+
+@test("mcp/edit-says-which-version")
+def edit_matches():
+    c = fresh()
+    etag = c.done("save_file", path="f", content="one")["etag"]
+    same(c.done("read_file", path="f")["etag"], etag)
+    c.done("run_command", command="mock: on=FILE_WRITE,status%3D201%20"
+           "without%3DX")
+    c.done("run_command", command="mock: on=FILE_WRITE,")
+    # two at once: the one that comes second finds another file, or reads it
+    results = []
+
+    def one(text):
+        results.append(c.call("edit_file", path="f", oldString="one",
+                              newString=text + "one"))
+
+    threads = [threading.Thread(target=one, args=(t,)) for t in "abcd"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    good = [r for r in results if not r["isError"]]
+    bad = [r["_meta"]["code"] for r in results if r["isError"]]
+    check(good and set(bad) <= {"precondition_failed"}, "as promised", bad)
+    same(len(c.done("read_file", path="f")["text"]), 3 + len(good))
+
+
+@test("mcp/files")
+def files():
+    c = fresh()
+    tools = c.tools()
+    r = c.call("save_file", path="a b/ü.txt", content="x\0y")
+    holds(tools["save_file"], r)
+    same((r["structuredContent"]["path"], r["structuredContent"]["created"],
+          r["structuredContent"]["size"]),
+         ("/home/sandbox/a b/ü.txt", True, 3))
+    r = c.call("save_file", path="/home/sandbox/a b/ü.txt", content="")
+    same((r["structuredContent"]["created"], r["structuredContent"]["size"]),
+         (False, 0))
+    r = c.call("upload_file", path="/tmp/b", contentBase64="AP8=")
+    holds(tools["upload_file"], r)
+    same((r["structuredContent"]["path"], r["structuredContent"]["size"]),
+         ("/tmp/b", 2))
+    same(c.refused("save_file", path="a b", content="x"), "is_a_directory")
+    same(c.refused("save_file", path="big", content="x" * 16777217),
+         "file_too_large")
+    r = c.call("save_file", path="big", content="x" * 16777216)
+    same(r["structuredContent"]["size"], 16777216)
+    r = c.call("delete_file", path="/tmp/b")
+    holds(tools["delete_file"], r)
+    same(r["structuredContent"], {"path": "/tmp/b", "type": "file"})
+    same(c.refused("delete_file", path="/tmp/b"), "file_not_found")
+    same(c.refused("delete_file", path="a b"), "not_empty")
+    same(c.done("delete_file", path="a b", recursive=True)["type"],
+         "directory")
+    same(fresh().refused("delete_file", path="x"), "no_sandbox")
+    # refused while its bytes are on their way
+    c.done("run_command", command="mock: on=FILE_WRITE,error%3Ddisk_full")
+    same(c.refused("save_file", path="x", content="y" * 1000000),
+         "disk_full")
+
+
+@test("mcp/download-file")
+def download_file():
+    c = fresh()
+    tool = c.tools()["download_file"]
+    name = c.path.split("/")[2]
+    c.done("save_file", path="out/отчёт \"1\".csv", content="a,b\n")
+    r = c.call("download_file", path="out/отчёт \"1\".csv")
+    holds(tool, r)
+    s = r["structuredContent"]
+    same((s["name"], s["size"], s["created"]),
+         ("отчёт \"1\".csv", 4, True))
+    check(s["link"]["url"].startswith("http://127.0.0.1:%d/sandbox/dl/"
+                                      % g.port), "whole", s)
+    got = g.request("GET", s["link"]["url"].partition(str(g.port))[2],
+                    token=None)
+    same((got.status, got.body), (200, b"a,b\n"))
+    same([f["name"] for f in g.request(
+        "GET", "v1/conversations/%s/files" % name).json["files"]],
+        ["отчёт \"1\".csv"])
+    same(c.refused("download_file", path="out/отчёт \"1\".csv"),
+         "file_exists")
+    same(c.done("download_file", path="out/отчёт \"1\".csv",
+                overwrite=True)["created"], False)
+    same(c.done("download_file", path="out/отчёт \"1\".csv",
+                name="x.csv")["name"], "x.csv")
+    same(c.refused("download_file", path="out/отчёт \"1\".csv",
+                   name="a/b"), "bad_name")
+    same(c.refused("download_file", path="out"), "is_a_directory")
+    same(c.refused("download_file", path="none"), "file_not_found")
+    big = "z" * 5000000
+    c.done("save_file", path="big", content=big)
+    same(c.done("download_file", path="big")["size"], 5000000)
+    same(g.request("GET", "v1/conversations/%s/files/big" % name).body,
+         big.encode())
+
+
+@test("mcp/search-files")
+def search_files():
+    c = fresh()
+    tool = c.tools()["search_files"]
+    same(c.refused("search_files", pattern="x"), "no_sandbox")
+    c.done("save_file", path="a/x.py", content="def f():\n  return 1\n")
+    c.done("save_file", path="b.txt", content="Def\nreturn\xa0\u2028\n")
+    r = c.call("search_files", pattern="def|return")
+    holds(tool, r)
+    same([(m["path"], m["line"]) for m in r["structuredContent"]["matches"]],
+         [("/home/sandbox/a/x.py", 1), ("/home/sandbox/a/x.py", 2),
+          ("/home/sandbox/b.txt", 2)])
+    check("/home/sandbox/a/x.py:2:  return 1\n" in text_of(r), "text", r)
+    same(c.done("search_files", pattern="DEF", ignoreCase=True)["shown"], 2)
+    same(c.done("search_files", pattern="f()", literal=True)["shown"], 1)
+    same(c.done("search_files", pattern="return", glob=["*.py"])["shown"], 1)
+    same(c.done("search_files", pattern="return", path="a")["shown"], 1)
+    r = c.call("search_files", path="b.txt", pattern="Def")
+    same(r["structuredContent"]["matches"][0]["path"],
+         "/home/sandbox/b.txt")
+    r = c.call("search_files", pattern="nowhere")
+    holds(tool, r)
+    check("nothing found" in text_of(r), "told", r)
+    r = c.call("search_files")
+    holds(tool, r)
+    same([(m["path"], m["line"], m["type"], m["size"])
+          for m in r["structuredContent"]["matches"]],
+         [("/home/sandbox/a/x.py", None, "file", 20),
+          ("/home/sandbox/b.txt", None, "file", 16)])
+    r = c.call("search_files", pattern="(")
+    same((r["isError"], r["_meta"]["code"]), (True, "bad_pattern"))
+    check(len(text_of(r)) > 20, "the reason", r)
+    same(c.refused("search_files", pattern="x", path="none"),
+         "file_not_found")
+    same(c.refused("search_files", pattern="x" * 4097), "bad_pattern")
+    # 300 files: as many as wanted, and how many more
+    c.done("run_command", command="mock: stdout=x")
+    for n in range(300):
+        c.done("save_file", path="many/%03d" % n, content="hit")
+    r = c.call("search_files", path="many")
+    holds(tool, r)
+    s = r["structuredContent"]
+    same((s["shown"], s["leftOut"], s["more"]), (100, 200, False))
+    check("100 shown, 200 more" in text_of(r), "told", text_of(r)[-200:])
+    s = c.done("search_files", path="many", pattern="hit", limit=300)
+    same((s["shown"], s["leftOut"]), (300, 0))
+    c.done("save_file", path="lines", content="hit\n" * 1500)
+    r = c.call("search_files", path="lines", pattern="hit", limit=10)
+    same((r["structuredContent"]["shown"], r["structuredContent"]["leftOut"],
+          r["structuredContent"]["more"]), (10, 990, True))
+    check("at least 990 more" in text_of(r), "told", r)
+    # bounded in bytes, too
+    c.done("save_file", path="wide", content=("w" * 500 + "\n") * 400)
+    r = c.call("search_files", path="wide", pattern="w", limit=1000)
+    check(len(text_of(r)) < 70000 and r["structuredContent"]["leftOut"],
+          "bounded", len(text_of(r)))
+
+
+@test("mcp/cancelled")
+def cancelled():
+    for revision, number, others in ((LEGACY, 7, ("7", 8, -7)),
+                                     (LEGACY, "7", (7, "8", "", "x" * 300)),
+                                     (LEGACY, "a\0\u2028", ("a",))):
+        c = fresh(revision)
+        answer = []
+        t = threading.Thread(target=lambda: answer.append(c.call(
+            "run_command", command="mock: keep sleep=30", number=number)))
+        t.start()
+        name = c.path.split("/")[2]
+        wait_for(lambda name=name: g.status(name).get("commands") == 1, 10,
+                 "the command")
+        time.sleep(0.1)
+        # others, and what is no id, do nothing
+        for other in others + (None, 1.5, True, [], {}):
+            r = c.notify("notifications/cancelled", {"requestId": other})
+            same((r.status, r.body), (202, b""), other)
+        for params in (None, {}, {"reason": "x"}):
+            same(c.notify("notifications/cancelled", params).status, 202)
+        # in another conversation it is another request
+        d = fresh(revision)
+        same(d.notify("notifications/cancelled",
+                      {"requestId": number}).status, 202)
+        check(t.is_alive() and not answer, "it runs", answer)
+        r = c.notify("notifications/cancelled", {
+            "requestId": number, "reason": "User asked"})
+        same((r.status, r.body), (202, b""))
+        t.join(10)
+        same(answer[0]["structuredContent"]["outcome"], "cancelled")
+        # after its end
+        same(c.notify("notifications/cancelled",
+                      {"requestId": number}).status, 202)
+    # without a conversation there is nothing to be cancelled
+    same(Client(g).notify("notifications/cancelled",
+                          {"requestId": 1}).status, 202)
+
+
+@test("mcp/label-is-not-in-the-digest")
+def label():
+    c = fresh()
+    first = c.call("run_command", command="mock: keep stdout=once",
+                   commandId="once", number=1)
+    again = c.call("run_command", command="mock: keep stdout=once",
+                   commandId="once", number="another")
+    same(first["structuredContent"], again["structuredContent"])
+    same(c.refused("run_command", command="mock: keep stdout=x",
+                   commandId="once"), "command_id_reused")
+    sent = json.loads(c.done("run_command", command="what")["stdout"])
+    same(len(sent["LABEL"]), 32)
+
+
 @test("mcp/conversation")
 def conversation():
     c = Client(g)
@@ -620,6 +1019,18 @@ def advertised():
     r = Client(g, "x", token=token(permissions=[])).request("initialize", {
         "protocolVersion": LEGACY})
     same((r.status, r.json["code"]), (403, "insufficient_scope"))
+    # nor is what this server can't do
+    bare = Client(g, path="/bare/v1/conversations/x/mcp")
+    tools = set(bare.tools())
+    same(set(fresh().tools()) - tools, {"download_file", "load_skill"})
+    same(bare.error("tools/call", {"name": "download_file", "arguments": {
+        "path": "x"}})["code"], PARAMS)
+    bare.done("save_file", path="x", content="one")
+    same(bare.done("edit_file", path="x", oldString="one",
+                   newString="two")["replacements"], 1)
+    same(bare.done("run_command", command="mock: stdout=x", target={
+        "id": bare.done("run_command", command="mock: stdout=y")
+        ["sandboxId"]})["stdout"], "x")
 
 
 @test("mcp/get-and-delete")
