@@ -14,6 +14,13 @@
 #define SANDBOX_TAR_AFTER   3
 
 
+/* headers before an entry */
+
+#define SANDBOX_TAR_PAX        1
+#define SANDBOX_TAR_LONG       2
+#define SANDBOX_TAR_LONG_LINK  4
+
+
 /* places in a header */
 
 #define SANDBOX_TAR_MODE      100
@@ -30,7 +37,8 @@ static int sandbox_tar_header(sandbox_tar_t *tar);
 static int sandbox_tar_checksum(const uint8_t *block);
 static int sandbox_tar_number(const uint8_t *p, size_t size, uint64_t *value);
 static size_t sandbox_tar_length(const uint8_t *p, size_t size);
-static int sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size);
+static int sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size,
+    uint64_t mode);
 static int sandbox_tar_named(sandbox_tar_t *tar);
 static size_t sandbox_tar_block_name(const uint8_t *block, char *out);
 static int sandbox_tar_extra(sandbox_tar_t *tar);
@@ -273,13 +281,20 @@ static int
 sandbox_tar_header(sandbox_tar_t *tar)
 {
     uint8_t   type;
-    uint64_t  size;
+    uint64_t  size, mode;
+    unsigned  pending;
 
     static const uint8_t  zero[SANDBOX_TAR_BLOCK];
 
     tar->named = 0;
 
     if (memcmp(tar->block, zero, SANDBOX_TAR_BLOCK) == 0) {
+
+        if (tar->pending) {
+            return sandbox_tar_bad(tar, "A header of the tar belongs to no "
+                                   "entry.");
+        }
+
         tar->zeros++;
         return tar->zeros == 2 ? SANDBOX_TAR_DONE : SANDBOX_TAR_AGAIN;
     }
@@ -298,15 +313,38 @@ sandbox_tar_header(sandbox_tar_t *tar)
         return sandbox_tar_bad(tar, "A size in the tar can't be.");
     }
 
+    if (sandbox_tar_number(tar->block + SANDBOX_TAR_MODE, 8, &mode) == -1) {
+        return sandbox_tar_bad(tar, "A mode in the tar can't be.");
+    }
+
     type = tar->block[SANDBOX_TAR_TYPE];
 
     if (type != 'x' && type != 'g' && type != 'L' && type != 'K') {
-        return sandbox_tar_entry(tar, size);
+        return sandbox_tar_entry(tar, size, mode);
     }
 
     if (size > SANDBOX_TAR_MAX_EXTRA) {
         return sandbox_tar_bad(tar, "A header of the tar is too long.");
     }
+
+    /* which of two counts is told one way by some, another way by others */
+
+    pending = type == 'x' ? SANDBOX_TAR_PAX
+              : type == 'L' ? SANDBOX_TAR_LONG
+              : type == 'K' ? SANDBOX_TAR_LONG_LINK : 0;
+
+    if ((tar->pending && (type == 'x' || type == 'g'))
+        || (tar->pending & (SANDBOX_TAR_PAX|pending)))
+    {
+        return sandbox_tar_bad(tar, "An entry of the tar has two headers "
+                               "before it.");
+    }
+
+    if (size == 0 && (type == 'L' || type == 'K')) {
+        return sandbox_tar_bad(tar, "A header of the tar is malformed.");
+    }
+
+    tar->pending |= pending;
 
     if (++tar->entries > 3 * SANDBOX_TAR_MAX_ENTRIES) {
         return sandbox_tar_bad(tar, "The tar has more than 20,000 entries.");
@@ -375,9 +413,8 @@ sandbox_tar_length(const uint8_t *p, size_t size)
 
 
 static int
-sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size)
+sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size, uint64_t mode)
 {
-    uint64_t              mode;
     sandbox_tar_entry_t  *e;
 
     e = &tar->entry;
@@ -388,10 +425,6 @@ sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size)
 
     if (tar->has_size) {
         size = tar->next_size;
-    }
-
-    if (sandbox_tar_number(tar->block + SANDBOX_TAR_MODE, 8, &mode) == -1) {
-        return sandbox_tar_bad(tar, "A mode in the tar can't be.");
     }
 
     e->mode = mode & 0777;
@@ -449,6 +482,7 @@ sandbox_tar_entry(sandbox_tar_t *tar, uint64_t size)
     tar->data = size;
     tar->skip = -size % SANDBOX_TAR_BLOCK;
     tar->state = size ? SANDBOX_TAR_CONTENT : SANDBOX_TAR_HEADER;
+    tar->pending = 0;
     tar->has_path = 0;
     tar->has_target = 0;
     tar->has_size = 0;
@@ -530,11 +564,7 @@ sandbox_tar_extra(sandbox_tar_t *tar)
 {
     size_t  length;
 
-    if (tar->extra_type == 'g') {
-        return 0;
-    }
-
-    if (tar->extra_type == 'x') {
+    if (tar->extra_type == 'x' || tar->extra_type == 'g') {
         return sandbox_tar_pax(tar);
     }
 
@@ -607,6 +637,18 @@ sandbox_tar_record(sandbox_tar_t *tar, const char *key, size_t key_size,
     char      *out;
     size_t     i;
     uint64_t   number;
+
+    /* for all that follows: others obey it, so it can't be left aside */
+
+    if (tar->extra_type == 'g'
+        && ((key_size == 4 && (memcmp(key, "size", 4) == 0
+                               || memcmp(key, "path", 4) == 0))
+            || (key_size == 8 && memcmp(key, "linkpath", 8) == 0)))
+    {
+        sandbox_tar_bad(tar, "A header for all entries of the tar has a path "
+                        "or a size.");
+        return -1;
+    }
 
     if (key_size == 4 && memcmp(key, "size", 4) == 0) {
         number = 0;

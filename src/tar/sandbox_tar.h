@@ -52,6 +52,7 @@ typedef struct {
     unsigned             has_target:1;
     unsigned             has_size:1;
     unsigned             named:1;        /* the block has a name */
+    unsigned             pending;        /* headers before the next entry */
     uint64_t             next_size;
     char                 extra_type;
     char                 next_path[SANDBOX_TAR_MAX_NAME];

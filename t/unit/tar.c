@@ -152,7 +152,7 @@ test_good(void)
     add("short", '0', "two", 3);
     add("././@LongLink", 'L', "gnu/name", 9);
     add("cut", '0', "x", 1);
-    add("pax_global", 'g', "11 path=no\n", 11);
+    add("pax_global", 'g', "14 comment=no\n", 14);
     block = add("file", '0', "y", 1);
     strcpy((char *) block + 345, "pre/fix");
     sum(block);
@@ -290,6 +290,52 @@ test_bad(void)
     add("a", '0', NULL, 0);
     end();
     ok(strstr(readout(512), "too long") != NULL, "a name of 2 KiB");
+
+    for (i = 0; i < 3; i++) {
+        static const char  *records[] = {
+            "9 path=x\n", "9 size=1\n", "14 linkpath=x\n"
+        };
+
+        start();
+        add("x", 'g', records[i], strlen(records[i]));
+        add("a", '0', NULL, 0);
+        end();
+        ok(strstr(readout(512), "for all entries") != NULL, "global %u: %s",
+           i, readout(512));
+    }
+
+    for (i = 0; i < 6; i++) {
+        static const char  types[][4] = {
+            "xx0", "xL0", "LL0", "Kx0", "Lg0", "LKL"
+        };
+
+        start();
+        add("one", types[i][0], "9 path=x\n", 9);
+        add("two", types[i][1], "9 path=y\n", 9);
+        add("three", types[i][2], "9 path=y\n", 9);
+        end();
+        ok(strstr(readout(512), "two headers") != NULL, "\"%s\": %s",
+           types[i], readout(512));
+    }
+
+    start();
+    add("a", '0', NULL, 0);
+    add("one", 'x', "11 mtime=1\n", 11);
+    end();
+    ok(strstr(readout(512), "no entry") != NULL, "a header of nothing");
+
+    start();
+    add("one", 'L', "name", 4);
+    add("one", 'K', "a", 1);
+    add("x", '2', NULL, 0);
+    end();
+    is_string(readout(512), "[L name 644 a]", "a long name and a long link");
+
+    start();
+    add("one", 'L', NULL, 0);
+    add("x", '0', NULL, 0);
+    end();
+    ok(strstr(readout(512), "malformed") != NULL, "a long name that is empty");
 
     start();
     snprintf(pax, sizeof(pax), "16 path=../../x\n");
