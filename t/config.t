@@ -502,4 +502,69 @@ refused("a command size beyond the wire", "", "sandbox_command_size 1g;",
         qr/sandbox_command_size|1g|512k/);
 refused("an unknown backend", "", "sandbox_backend docker;", qr/"docker"/);
 
+# the zone's numbers and times: the least and the most that each may be
+
+my $runner = "sandbox_runner unix:DIR/s; sandbox_runner_key DIR/runner.key;";
+
+for my $bound (["max", 1, 100000], ["per_tenant", 1, 100000],
+               ["running", 1, 100000], ["queue", 0, 100000])
+{
+    my ($name, $least, $most) = @$bound;
+
+    for my $good ($least, $most) {
+        accepted("$name=$good", "", "",
+                 base => "sandbox_zone z:1m $name=$good; $runner");
+    }
+
+    for my $bad ($least - 1, $most + 1, "", "x", "1k", "1.5",
+                 "99999999999999999999")
+    {
+        refused("$name=$bad", "", "", qr/"\Q$name=$bad\E"/,
+                base => "sandbox_zone z:1m $name=$bad; $runner");
+    }
+}
+
+for my $good ("idle=1s", "idle=30d", "expire=10m", "expire=3650d",
+              "idle=5s expire=5s", "expire=2h idle=1h", "idle=1m30s")
+{
+    accepted($good, "", "", base => "sandbox_zone z:1m $good; $runner");
+}
+
+for my $bad ("idle=0", "idle=999ms", "idle=31d", "idle=", "idle=x",
+             "expire=0", "expire=3651d", "expire=", "expire=never",
+             "expire=1k")
+{
+    refused($bad, "", "", qr/"\Q$bad\E"/,
+            base => "sandbox_zone z:1m $bad; $runner");
+}
+
+for my $bad ("expire=9m", "idle=1h expire=30m", "expire=30m idle=1h") {
+    refused("$bad: expires before it is idle", "", "", qr/"expire="/,
+            base => "sandbox_zone z:1m $bad; $runner");
+}
+
+# metrics
+
+my $metrics = "server { listen unix:DIR/m.sock; location = /m { %s } }";
+
+accepted("metrics", sprintf($metrics, "sandbox_metrics; allow 127.0.0.1; "
+                                      . "deny all;"), "");
+accepted("metrics below a server that serves",
+         "server { listen unix:DIR/m.sock; sandbox on; "
+         . "sandbox_jwt_secret_file DIR/jwt.key; "
+         . "location = /m { sandbox_metrics; } location / { } }", "");
+accepted("metrics alone", sprintf($metrics, "sandbox_metrics;"), "",
+         on => "sandbox off;", base => "", jwt => "");
+refused("metrics with a value", sprintf($metrics, "sandbox_metrics on;"), "",
+        qr/sandbox_metrics/);
+refused("metrics twice", sprintf($metrics, "sandbox_metrics; "
+                                           . "sandbox_metrics;"), "",
+        qr/sandbox_metrics.*duplicate/);
+refused("metrics and another answer",
+        sprintf($metrics, "proxy_pass http://127.0.0.1:1; sandbox_metrics;"),
+        "", qr/sandbox_metrics/);
+refused("metrics in a server", "sandbox_metrics;", "", qr/sandbox_metrics/);
+refused("metrics where sandboxes are", "", "sandbox_metrics;",
+        qr/sandbox_metrics|"sandbox"/);
+
 done_testing();
