@@ -132,8 +132,15 @@ ctl_setting(const ctl_connection_t *connection, const ctl_values_t *given,
     value = ctl_setting_file(state, name, max, &missing);
 
     if (missing && !quiet) {
-        ctl_fault("no %s: there is no file %s/%s (is 'make run' running?), "
-                  "no --%s and no $%s", name, state, name, name, variable);
+        if (strcmp(name, "url") == 0) {
+            ctl_fault("which gateway? There is no file %s/url, as 'make run' "
+                      "makes it: start that, or name one by --url or $%s",
+                      state, variable);
+        } else {
+            ctl_fault("no %s: there is no file %s/%s, no --%s and no $%s; "
+                      "'sandboxctl token' makes one", name, state, name, name,
+                      variable);
+        }
     }
 
     return value;
@@ -418,8 +425,8 @@ ctl_client_failed(const ctl_client_t *client, CURL *curl, CURLcode rc,
     switch (rc) {
 
     case CURLE_COULDNT_CONNECT:
-        return ctl_fault("nothing answers at %s (is the gateway running?)",
-                         client->url);
+        return ctl_fault("nothing answers at %s: is the gateway running? "
+                         "('make run', or nginx)", client->url);
 
     case CURLE_COULDNT_RESOLVE_HOST:
         return ctl_fault("the host of %s is not known", client->url);

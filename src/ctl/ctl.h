@@ -32,6 +32,7 @@ typedef struct {
 int ctl_run(int argc, char **argv);
 int ctl_logs(int argc, char **argv);
 int ctl_ps(int argc, char **argv);
+int ctl_wait(int argc, char **argv);
 int ctl_cancel(int argc, char **argv);
 int ctl_put(int argc, char **argv);
 int ctl_get(int argc, char **argv);

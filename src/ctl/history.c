@@ -5,6 +5,7 @@
 
 #include "ctl.h"
 #include "client.h"
+#include "name.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,24 +195,36 @@ ctl_ps_seconds(const json_t *receipt, const char *name)
 static void
 ctl_ps_text(const char *text)
 {
+    int     whole;
+    char   *line;
     size_t  n;
 
     if (text == NULL) {
         text = "-";
     }
 
-    for (n = 0; text[n] != '\0' && n < CTL_PS_COMMAND; n++) {
-        putchar((unsigned char) text[n] < 0x20 || text[n] == 0x7f ? ' '
-                                                                  : text[n]);
+    n = strlen(text);
+    whole = n <= CTL_PS_COMMAND;
+
+    if (!whole) {
+        n = CTL_PS_COMMAND;
+
+        /* not in the middle of a character */
+
+        while (((unsigned char) text[n] & 0xc0) == 0x80) {
+            n++;
+        }
+
+        whole = text[n] == '\0';
     }
 
-    /* not in the middle of a character */
+    line = strndup(text, n);
 
-    while (text[n] != '\0' && ((unsigned char) text[n] & 0xc0) == 0x80) {
-        putchar(text[n++]);
+    if (line != NULL) {
+        ctl_name_blank(line);
+        printf("%s%s\n", line, whole ? "" : " ...");
+        free(line);
     }
-
-    printf("%s\n", text[n] == '\0' ? "" : " ...");
 }
 
 

@@ -641,6 +641,10 @@ ctl_live_output(ctl_work_t *work, const ctl_event_t *event)
 {
     const char  *name;
 
+    if (work->live->silent) {
+        return 0;
+    }
+
     name = event->stream == 1 ? "stdout" : "stderr";
 
     if (event->type == CTL_EVENT_GAP) {

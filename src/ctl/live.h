@@ -21,6 +21,7 @@ typedef struct {
     const char     *body;                        /* NULL: it is there already */
     long            wait;                        /* seconds without a word */
     int             events;
+    int             silent;                      /* they are not written */
     int             input;                       /* its stdin; -1: not ours */
     uint64_t        last;                        /* stop after that event; 0:
                                                     with the result */
@@ -58,6 +59,9 @@ int ctl_live_signal_fd(void);
  */
 int ctl_live(ctl_live_t *live);
 void ctl_live_free(ctl_live_t *live);
+
+/* The exit status that a result means: the command's own, or CTL_SERVICE. */
+int ctl_live_status(const json_t *result);
 
 
 #endif /* SANDBOX_CTL_LIVE_H */

@@ -12,7 +12,7 @@
 
 
 static int ctl_logs_show(const ctl_connection_t *connection,
-    const char *conversation, const char *id, int follow);
+    const char *conversation, const char *id, int follow, int status);
 static int ctl_logs_last(ctl_client_t *client, const char *conversation,
     const char *id, uint64_t *last);
 
@@ -23,11 +23,13 @@ ctl_logs(int argc, char **argv)
     int  rc;
 
     static ctl_connection_t  connection;
-    static ctl_values_t      follow;
+    static ctl_values_t      follow, status;
 
     static const ctl_option_t  options[] = {
         CTL_CONNECTION(&connection),
         { "follow", NULL, "go on until the command ends", 1, &follow, 'f' },
+        { "status", NULL, "go on, and exit as run would have", 1, &status,
+          's' },
         { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
@@ -35,7 +37,9 @@ ctl_logs(int argc, char **argv)
         .usage = "logs [options] CONVERSATION COMMANDID",
         .about = "Prints what the command has written so far, to stdout and "
                  "stderr as it did. The\nlast MiB of each of the last 32 "
-                 "commands is kept.\n",
+                 "commands is kept. With --status it exits as run would "
+                 "have, and with 125 for\nwhatever is not the command's "
+                 "own.\n",
         .options = options,
         .min = 2,
         .max = 2
@@ -43,24 +47,24 @@ ctl_logs(int argc, char **argv)
 
     rc = ctl_options_read(&command, argc, argv);
 
-    if (rc != CTL_READ_OK) {
-        return rc == CTL_READ_HELP ? CTL_OK : CTL_USAGE;
+    if (rc == CTL_READ_HELP) {
+        return CTL_OK;
     }
 
-    if (ctl_conversation_check(command.args[0]) == -1
+    if (rc != CTL_READ_OK || ctl_conversation_check(command.args[0]) == -1
         || ctl_command_check(command.args[1]) == -1)
     {
-        return CTL_USAGE;
+        return status.n > 0 ? CTL_SERVICE : CTL_USAGE;
     }
 
     return ctl_logs_show(&connection, command.args[0], command.args[1],
-                         follow.n > 0);
+                         follow.n > 0 || status.n > 0, status.n > 0);
 }
 
 
 static int
 ctl_logs_show(const ctl_connection_t *connection, const char *conversation,
-    const char *id, int follow)
+    const char *id, int follow, int status)
 {
     int            rc;
     uint64_t       last;
@@ -88,14 +92,24 @@ ctl_logs_show(const ctl_connection_t *connection, const char *conversation,
         rc = ctl_live(&live);
     }
 
+    if (live.closed) {
+        rc = CTL_CLOSED;
+
+    } else if (rc == -1) {
+        rc = status ? CTL_SERVICE : CTL_FAULT;
+
+    } else {
+        rc = status ? ctl_live_status(live.result) : CTL_OK;
+
+        if (rc == CTL_OK && status && live.left_out) {
+            rc = CTL_SERVICE;
+        }
+    }
+
     ctl_live_free(&live);
     ctl_client_close(&client);
 
-    if (live.closed) {
-        return CTL_CLOSED;
-    }
-
-    return rc == -1 ? CTL_FAULT : CTL_OK;
+    return rc;
 }
 
 

@@ -17,6 +17,7 @@ static const ctl_verb_t  ctl_verbs[] = {
     { "run", "run a command in a conversation's sandbox", ctl_run },
     { "logs", "what a command has written, and writes", ctl_logs },
     { "ps", "the commands of a conversation", ctl_ps },
+    { "wait", "wait for a command's end, exit with its status", ctl_wait },
     { "cancel", "end a command and all its processes", ctl_cancel },
     { "put", "attach files, or put them into the container", ctl_put },
     { "get", "bring files here", ctl_get },
@@ -38,19 +39,19 @@ static const ctl_verb_t  ctl_verbs[] = {
 
 
 static void
-ctl_help(void)
+ctl_help(FILE *out)
 {
     const ctl_verb_t  *verb;
 
-    printf("usage: sandboxctl VERB [options]\n\n");
+    fprintf(out, "usage: sandboxctl VERB [options]\n\n");
 
     for (verb = ctl_verbs; verb->name != NULL; verb++) {
-        printf("  %-10s %s\n", verb->name, verb->summary);
+        fprintf(out, "  %-10s %s\n", verb->name, verb->summary);
     }
 
-    printf("\n'sandboxctl VERB --help' says more. It exits with 0, 1 for "
-           "what failed, 2 for a\ncommand line that can't be; run exits with "
-           "the command's status, or 125 for both.\n");
+    fprintf(out, "\n'sandboxctl VERB --help' says more. It exits with 0, 1 "
+            "for what failed, 2 for a\ncommand line that can't be; run and "
+            "wait exit with the command's status, or 125.\n");
 }
 
 
@@ -89,14 +90,14 @@ main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
 
     if (argc < 2) {
-        ctl_fault("which verb? (see --help)");
+        ctl_help(stderr);
         return CTL_USAGE;
     }
 
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0
         || strcmp(argv[1], "help") == 0)
     {
-        ctl_help();
+        ctl_help(stdout);
         return CTL_OK;
     }
 

@@ -12,6 +12,7 @@
 
 #define CTL_MAX_NAME     32                      /* bytes, of an option */
 #define CTL_MAX_OPTIONS  32
+#define CTL_HELP_COLUMNS 79
 
 
 static int ctl_option_read(ctl_command_t *command, const char *word,
@@ -26,6 +27,7 @@ static int ctl_option_unknown(const ctl_command_t *command, const char *word,
     size_t size);
 static int ctl_args_check(const ctl_command_t *command);
 static void ctl_options_help(const ctl_command_t *command);
+static void ctl_options_about(const char *text);
 static unsigned ctl_distance(const char *a, const char *b);
 
 
@@ -251,7 +253,8 @@ ctl_options_help(const ctl_command_t *command)
     char                 head[80];
     const ctl_option_t  *option;
 
-    printf("usage: sandboxctl %s\n\n%s", command->usage, command->about);
+    printf("usage: sandboxctl %s\n\n", command->usage);
+    ctl_options_about(command->about);
 
     if (command->options->name != NULL) {
         printf("\n");
@@ -265,6 +268,37 @@ ctl_options_help(const ctl_command_t *command)
                  option->argument == NULL ? "" : option->argument);
         printf("  %-20s %s\n", head, option->help);
     }
+}
+
+
+/* Words, in lines of their own length. */
+
+static void
+ctl_options_about(const char *text)
+{
+    size_t  n, column;
+
+    column = 0;
+
+    for ( ;; ) {
+        text += strspn(text, " \n");
+        n = strcspn(text, " \n");
+
+        if (n == 0) {
+            break;
+        }
+
+        if (column > 0 && column + 1 + n > CTL_HELP_COLUMNS) {
+            putchar('\n');
+            column = 0;
+        }
+
+        column += (size_t) printf("%s%.*s", column > 0 ? " " : "", (int) n,
+                                  text);
+        text += n;
+    }
+
+    putchar('\n');
 }
 
 

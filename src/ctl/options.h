@@ -33,7 +33,7 @@ typedef struct {
     const char          *usage;                  /* behind "sandboxctl " */
     const char          *hint;                   /* behind one too many; or
                                                     NULL */
-    const char          *about;                  /* lines, each with \n */
+    const char          *about;                  /* for --help */
     const ctl_option_t  *options;                /* up to name NULL */
     unsigned             min;                    /* arguments */
     unsigned             max;

@@ -62,7 +62,6 @@ static int ctl_run_live(const ctl_run_t *run, ctl_live_t *live,
 static int ctl_run_plain(json_t *request, int input);
 static int ctl_run_output(const json_t *result, const char *name, int fd);
 static int ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply);
-static int ctl_run_status(const json_t *result);
 
 
 int
@@ -530,7 +529,7 @@ ctl_run_live(const ctl_run_t *run, ctl_live_t *live, const json_t *request)
     rc = CTL_SERVICE;
 
     if (ctl_live(live) == 0 && !live->refused) {
-        rc = live->events ? ctl_run_status(live->result)
+        rc = live->events ? ctl_live_status(live->result)
                           : ctl_run_answer(run, &live->reply);
 
         /* all of its output is part of what success means */
@@ -653,7 +652,7 @@ ctl_run_answer(const ctl_run_t *run, const ctl_reply_t *reply)
         status = CTL_SERVICE;
 
     } else if (json_object_get(answer, "outcome") != NULL) {
-        status = ctl_run_status(answer);
+        status = ctl_live_status(answer);
 
         if (run->json.n == 0 && run->background.n == 0
             && json_is_true(json_object_get(answer, "truncated")))
@@ -697,57 +696,4 @@ ctl_run_output(const json_t *result, const char *name, int fd)
     free(data);
 
     return rc;
-}
-
-
-/* What is not the command's own doing is said in a sentence. */
-
-static int
-ctl_run_status(const json_t *result)
-{
-    size_t         i;
-    json_int_t     code;
-    const char    *outcome, *name, *detail;
-    const json_t  *status, *notices, *notice;
-
-    notices = json_object_get(result, "stagingNotices");
-
-    for (i = 0; i < json_array_size(notices); i++) {
-        notice = json_array_get(notices, i);
-        name = json_string_value(json_object_get(notice, "name"));
-        detail = json_string_value(json_object_get(notice, "detail"));
-
-        ctl_fault("attachment %s: %s", name != NULL ? name : "?",
-                  detail != NULL ? detail : "was not staged");
-    }
-
-    outcome = json_string_value(json_object_get(result, "outcome"));
-    status = json_object_get(result, "exitCode");
-    code = json_is_integer(status) ? json_integer_value(status) : -1;
-
-    if (outcome == NULL) {
-        ctl_fault("the result has no outcome");
-        return CTL_SERVICE;
-    }
-
-    if (strcmp(outcome, "runner_lost") == 0
-        || strcmp(outcome, "sandbox_deleted") == 0)
-    {
-        ctl_fault("the sandbox was gone before the command had ended (%s)",
-                  outcome);
-        return CTL_SERVICE;
-    }
-
-    if (code < 0 || code > 255) {
-        ctl_fault("the command has no exit status (%s)", outcome);
-        return CTL_SERVICE;
-    }
-
-    if (strcmp(outcome, "exit") != 0 && strcmp(outcome, "signal") != 0
-        && ctl_live_signal() == 0)
-    {
-        ctl_fault("the command was ended early (%s)", outcome);
-    }
-
-    return (int) code;
 }

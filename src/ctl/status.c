@@ -6,6 +6,8 @@
 
 #include "ctl.h"
 #include "client.h"
+#include "measure.h"
+#include "name.h"
 #include "host.h"
 
 #include <stdio.h>
@@ -269,8 +271,14 @@ ctl_print_list(const json_t *list, const char *name, int depth)
 static void
 ctl_print_text(const char *text)
 {
-    for ( /* void */ ; *text != '\0'; text++) {
-        putchar((unsigned char) *text < 0x20 || *text == 0x7f ? ' ' : *text);
+    char  *copy;
+
+    copy = strdup(text);
+
+    if (copy != NULL) {
+        ctl_name_blank(copy);
+        fputs(copy, stdout);
+        free(copy);
     }
 }
 
@@ -278,16 +286,12 @@ ctl_print_text(const char *text)
 static void
 ctl_print_number(const char *name, json_int_t n)
 {
+    char  size[CTL_MEASURE_TEXT];
+
     printf("%-28s ", name);
 
-    if (ctl_ends(name, "Bytes") && n >= 1024 * 1024) {
-        printf("%.1f MiB\n", (double) n / (1024 * 1024));
-
-    } else if (ctl_ends(name, "Bytes") && n >= 1024) {
-        printf("%.1f KiB\n", (double) n / 1024);
-
-    } else if (ctl_ends(name, "Bytes")) {
-        printf("%lld bytes\n", (long long) n);
+    if ((ctl_ends(name, "Bytes") || ctl_ends(name, ".bytes")) && n >= 0) {
+        printf("%s\n", ctl_size_text(size, (uint64_t) n));
 
     } else if (ctl_ends(name, "Seconds")) {
         printf("%lld s\n", (long long) n);

@@ -247,6 +247,31 @@ def background():
     check("exit 4" in line[0] and "echo begin" in line[0], "ps:", line)
 
 
+@test("ctl/wait")
+def wait():
+    """A command's end, and its status, whenever one comes for it."""
+    name = ctl("run", "-b", "live", "echo out; sleep 1.5; exit 7")[0]
+    name = name.decode().strip()
+    same(ctl("wait", "live", name), (b"", b"", 7))
+    same(ctl("wait", "live", name), (b"", b"", 7))
+    same(ctl("logs", "--status", "live", name), (b"out\n", b"", 7))
+    name = ctl("run", "-b", "live", "echo go; sleep 1; kill -9 $$")[0]
+    name = name.decode().strip()
+    same(ctl("logs", "-s", "live", name), (b"go\n", b"", 137))
+    for verb in (("wait",), ("logs", "-s")):
+        a, b, rc = ctl(*verb, "live", "never-was")
+        same((a, rc), (b"", 125), b)
+        same(ctl(*verb, "live")[2], 125)
+
+    # Ctrl-C ends the waiting only
+    name = ctl("run", "-b", "live", "sleep 2; exit 5")[0].decode().strip()
+    process = popen("wait", "live", name)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    same(finish(process)[2], -signal.SIGINT)
+    same(ctl("wait", "live", name)[2], 5)
+
+
 @test("ctl/cancel")
 def cancel():
     name = ctl("run", "-b", "live", "setsid sleep 9999 & sleep 9999")[0]

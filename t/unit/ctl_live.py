@@ -661,7 +661,7 @@ def usage():
                               (("run", "--what", "x", "y"), 125),
                               (("run", "bad id", "y"), 125),
                               (("run", "--id", "a/b", "x", "y"), 125),
-                              (("logs", "x"), 2), (("logs", "x", "a b"), 2),
+                              (("wait", "x"), 125), (("logs", "x"), 2), (("logs", "x", "a b"), 2),
                               (("ps",), 2), (("ps", "-n", "0", "x"), 2),
                               (("cancel", "x"), 2), (("rm",), 2),
                               (("reset", "a b"), 2), (("status", "a b"), 2),
@@ -673,12 +673,13 @@ def usage():
         a, b, rc = ctl("run", "first", *words)
         same((a, rc), (b"", 125))
         check(b"quote" in b, "how then?", b)
-    for verb in ("run", "logs", "ps", "cancel", "rm", "reset", "status",
-                 "doctor", "token"):
+    for verb in ("run", "logs", "ps", "wait", "cancel", "put", "get", "ls",
+                 "save", "link", "rm", "reset", "status", "doctor", "token"):
         a, b, rc = ctl(verb, "--help")
         same((b, rc), (b"", 0))
         check(a.startswith(b"usage: sandboxctl " + verb.encode()), a)
-        check(max(len(line) for line in a.splitlines()) < 90, a)
+        check(max(len(line) for line in a.splitlines()) < 80,
+              a.decode())
 
 
 main(start, stop)
