@@ -20,7 +20,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import BUILD, Gateway, token, wait_for          # noqa: E402
+from gateway import BUILD, NGINX, Gateway, token, wait_for   # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -636,7 +636,7 @@ def configuration():
         conf = conf.replace("location /off/ { sandbox_skills off;",
                             "location /off/ { " + location)
         g.write("wrong.conf", conf)
-        p = subprocess.run(["/usr/sbin/nginx", "-t", "-c",
+        p = subprocess.run([NGINX, "-t", "-c",
                             g.path("wrong.conf")], capture_output=True,
                            text=True, timeout=30, check=False)
         return p.returncode, p.stderr
