@@ -16,6 +16,7 @@
 
 #define AGENT_FILE_PIECE     SANDBOX_WIRE_MAX_OUTPUT
 #define AGENT_FILE_ETAG      32          /* hex digits */
+#define AGENT_FILE_TRIES     1000        /* of a directory that is moved */
 
 
 typedef struct agent_connection_s  agent_connection_t;

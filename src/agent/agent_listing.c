@@ -32,7 +32,7 @@ typedef struct {
     size_t                  count;       /* kept, the greatest first */
     size_t                  sent;
     unsigned                more:1;      /* there are others behind these */
-    unsigned                read:1;      /* all of it */
+    unsigned                tries;       /* to read on */
     agent_listing_name_t   *names;
     agent_listing_name_t  **heap;        /* sorted, in the end */
 } agent_listing_t;
@@ -112,7 +112,20 @@ agent_listing_read(agent_connection_t *c)
 
     n = syscall(SYS_getdents64, file->fd, buffer, sizeof(buffer));
 
-    if (n == -1) {
+    if (n == -1 && errno == ENOENT) {
+
+        /* it is removed, or was moved just now, which an overlay says so */
+
+        if (fstat(file->fd, &file->st) == 0 && file->st.st_nlink == 0) {
+            n = 0;
+
+        } else if (l->tries++ < AGENT_FILE_TRIES) {
+            n = -1;
+            errno = EAGAIN;
+        }
+    }
+
+    if (n == -1 && errno != EAGAIN) {
         agent_log("a directory could not be read: error %d", errno);
         agent_connection_close(c);
         return;

@@ -109,6 +109,7 @@ agent_remove_directory(agent_remove_t *r, unsigned *names)
     int                    rc;
     long                   n, at;
     unsigned               depth;
+    struct stat            st;
     struct dirent64       *d;
     agent_remove_place_t  *place;
     uint8_t                buffer[AGENT_REMOVE_READ]
@@ -119,6 +120,22 @@ agent_remove_directory(agent_remove_t *r, unsigned *names)
     n = syscall(SYS_getdents64, place->fd, buffer, sizeof(buffer));
 
     if (n == -1) {
+
+        /* it is removed, or was moved just now, which an overlay says so */
+
+        if (errno == ENOENT && fstat(place->fd, &st) == 0) {
+            if (st.st_nlink == 0) {
+                return agent_remove_up(r);
+            }
+
+            if (r->tries++ < AGENT_FILE_TRIES) {
+                (*names)++;
+                return 0;
+            }
+
+            errno = EBUSY;
+        }
+
         return errno;
     }
 
@@ -198,7 +215,10 @@ agent_remove_down(agent_remove_t *r, int fd, const char *name)
     down = agent_root_open_at(fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW, 0);
 
     if (down == -1) {
-        return errno;
+
+        /* somebody else removes it as well */
+
+        return errno == ENOENT && r->depth ? 0 : errno;
     }
 
     if (fstat(down, &st) == -1) {

@@ -26,6 +26,7 @@ typedef struct {
     int                    base;         /* where the tree is; not ours */
     char                   name[SANDBOX_WIRE_MAX_NAME + 1];
     unsigned               user:1;       /* with the rights of the user */
+    unsigned               tries;        /* to read on */
     unsigned               depth;
     unsigned               room;
     agent_remove_place_t  *places;       /* from the tree down, to be freed */

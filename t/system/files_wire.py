@@ -628,50 +628,6 @@ def shrinks():
             pass
 
 
-@test("files/swap-race", seconds=240)
-def swap_race():
-    """10,000 reads while the name is swapped for links out of the root."""
-    run("race", "mkdir d e; echo inside > d/f; echo inside > e/f; "
-        "echo inside > safe; cat > swap.py <<'X'\n"
-        "import os, time\nend = time.time() + 100\n"
-        "os.symlink('/etc/passwd', 'l1'); os.symlink('safe', 'l2')\n"
-        "os.symlink('/etc', 'm1'); os.symlink('d', 'm2')\n"
-        "os.link('safe', 'safe2')\n"
-        "while time.time() < end and not os.path.exists('stop'):\n"
-        "    for a in 'l1', 'l2', 'safe2':\n"
-        "        os.symlink(os.readlink(a), 'n') if a[0] == 'l' else "
-        "os.link('safe', 'n')\n"
-        "        os.rename('n', 'f')\n"
-        "        if os.path.lexists('n'): os.unlink('n')\n"
-        "    for a in 'm1', 'm2':\n"
-        "        os.symlink(os.readlink(a), 'n'); os.rename('n', 'p')\n"
-        "X\nln -s safe f; ln -s d p; touch etcless; "
-        "(python3 swap.py > /dev/null 2>&1 &) ; sleep 0.2", wall_ms=110000,
-        cpu_ms=120000)
-    counts = {}
-    lock = threading.Lock()
-
-    def reader(path):
-        for _ in range(2500):
-            a = read("race", path)
-            got = a.data if a.head else a.code.encode()
-            with lock:
-                counts[got] = counts.get(got, 0) + 1
-
-    out = together(*[lambda p=p: reader(p)
-                     for p in ("f", "p/f", "f", "p/passwd")])
-    same(out, [None] * 4)
-    put("race", "stop", b"")
-    bad = set(counts) - {b"inside\n", b"path_outside", b"file_not_found",
-                         b"file_busy", b"not_a_file"}
-    same(bad, set(), "from outside the root")
-    same(sum(counts.values()), 10000)
-    check(counts.get(b"inside\n", 0) > 100
-          and counts.get(b"path_outside", 0) > 100, "no race:", counts)
-    print("# " + ", ".join("%s %d" % (k.decode().strip(), v)
-                           for k, v in sorted(counts.items())))
-
-
 @test("concurrency/files-while-running")
 def while_running():
     t = threading.Thread(target=lambda: run("busy", "echo 1 > f; sleep 4"))
