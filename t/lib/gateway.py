@@ -7,7 +7,9 @@ everything in a folder of its own that is gone at the end.
 Environment: BUILD (build), CACHE (/var/cache/sandbox), SANDBOX_TEST_NGINX
 (the nginx binary), SANDBOX_TEST_MODULE (the module), SANDBOX_TEST_KEEP (leave
 the folder for a look), SANDBOX_TEST_SLOW (waits are longer by this factor),
-SANDBOX_TEST_H2 (requests go over HTTP/2, by curl; each has a connection).
+SANDBOX_TEST_H2 (requests go over HTTP/2, by curl; each has a connection),
+SANDBOX_TEST_OPENAPI (answers must be what openapi.json says, as where a test
+sets `described`).
 """
 
 import base64
@@ -29,6 +31,8 @@ import tempfile
 import time
 import urllib.parse
 
+import openapi
+
 TOP = os.path.realpath(os.path.dirname(os.path.abspath(__file__)) + "/../..")
 BUILD = os.path.abspath(os.environ.get("BUILD") or TOP + "/build")
 CACHE = os.environ.get("CACHE") or "/var/cache/sandbox"
@@ -40,6 +44,7 @@ AGENT = BUILD + "/sandbox-agent"
 RUNNER = BUILD + "/sandbox-runner"
 SLOW = int(os.environ.get("SANDBOX_TEST_SLOW") or 1)
 H2 = bool(os.environ.get("SANDBOX_TEST_H2"))
+OPENAPI = bool(os.environ.get("SANDBOX_TEST_OPENAPI"))
 
 SECRET = b"a secret of more than thirty-two bytes"
 BAD_LOG = re.compile(r"\[(alert|crit|emerg)\]|AddressSanitizer|runtime error:"
@@ -204,6 +209,8 @@ class Gateway:
         self.ready = ready
         self.nginx = self.runner = None
         self.expected = []          # log lines that this test provokes
+        self.described = OPENAPI
+        self.description = None
         self.port = free_port()
         self.dir = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
         os.chmod(self.dir, 0o711)
@@ -506,14 +513,23 @@ http {
             body = json.dumps(body)
         if isinstance(body, str):
             body = body.encode()
+        headers = self.headers(token, body, headers)
         if self.options["h2"]:
-            return self.request_h2(method, path, body,
-                                   self.headers(token, body, headers),
-                                   timeout)
+            r = self.request_h2(method, path, body, headers, timeout)
+        else:
+            r = self.request_h1(method, path, body, headers, timeout,
+                                connection)
+        if self.described:
+            if self.description is None:
+                self.description = openapi.load()
+            openapi.check_answer(self.description, "/sandbox/", method, path,
+                                 r)
+        return r
+
+    def request_h1(self, method, path, body, headers, timeout, connection):
         c = connection or self.connect(timeout)
         try:
-            c.request(method, path, body,
-                      self.headers(token, body, headers))
+            c.request(method, path, body, headers)
             r = c.getresponse()
             return Response(r.status, r.headers, r.read())
         finally:
@@ -537,7 +553,7 @@ http {
                                stdout=subprocess.PIPE)
             # this curl forgets an answer that comes before all of the body
             # is sent, as a refusal does; an answer to a command never is
-            if p.returncode != 92 or p.stdout:
+            if p.returncode not in (18, 92) or p.stdout and method != "PUT":
                 break
         if p.returncode:
             raise OSError("curl ended with %d" % p.returncode)

@@ -25,6 +25,7 @@ def start():
     global g
     g = Gateway(pool=2)
     g.options["http"] = "sandbox_store %s/store;" % g.dir
+    g.described = True
     g.start()
 
 

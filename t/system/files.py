@@ -30,6 +30,7 @@ def start():
     g = Gateway(pool=2)
     g.options["http"] = "sandbox_file_size 9m; sandbox_store %s/store;" \
         % g.dir
+    g.described = True
     g.start()
 
 

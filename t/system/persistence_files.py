@@ -27,6 +27,7 @@ def start():
         sandbox_store %s/store files=1000;
         sandbox_disk 128m;
     """ % g.dir
+    g.described = True
     g.start()
 
 
