@@ -125,7 +125,7 @@ class Line:
     def __init__(self, rate=None, cuts=(), up=(), port=0):
         self.rate, self.cuts, self.up = rate, list(cuts), list(up)
         self.heads = []
-        self.moved = 0
+        self.moved = self.sent = 0              # bytes to us, from us
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(("127.0.0.1", port))
@@ -176,6 +176,7 @@ class Line:
                             if up <= 0:
                                 return
                         server.sendall(data)
+                        self.sent += len(data)
                         self.pause(len(data))
                         continue
                     head = head if head is not None else b""
@@ -324,6 +325,11 @@ def put_fails():
           and "413" in lines[0], lines[0])
     check("nothing" in lines[1] and "folder" in lines[2], b)
     same(listed("fails", "attachments"), ["a", "b"])
+    # it is not sent to its end for that
+    with Line(rate=8 * MIB) as line:
+        text = bad(1, "put", "fails", "large", "--to", "fs:large",
+                   port=line.port)
+        check("413" in text and line.sent < 32 * MIB, text, line.sent)
     # the same when the length is not told
     with open(here + "/large", "rb") as f:
         p = popen("put", "fails", "-", "--name", "piped", stdin=f)
