@@ -401,7 +401,7 @@ ngx_http_sandbox_conf_skills(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"sandbox_skills\" must be an absolute path of at "
                            "most %d bytes, such as "
-                           "\"/var/lib/sandbox/skills\", or \"off\"",
+                           "\"/usr/local/share/sandbox/skills\", or \"off\"",
                            SANDBOX_STORE_MAX_ROOT);
         return NGX_CONF_ERROR;
     }
