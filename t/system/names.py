@@ -246,7 +246,7 @@ def free():
     for given, taken in (
             ("a.png", "a (2).png"), ("отчёт.xlsx", "отчёт (2).xlsx"),
             ("без имени", "без имени (2)"), (".hidden", ".hidden (2)"),
-            ("a.tar.gz", None), ("-rf", "-rf (2)"), ("x" * 255, None),
+            ("a.tar.gz", "a.tar (2).gz"), ("-rf", "-rf (2)"), ("x" * 255, None),
             ("ж" * 125 + ".txt", None), ("🤣" * 63, None),
             ("trailing.", None), ("e\u0301.txt", "e\u0301 (2).txt")):
         query = "?name=" + quote(given.encode())
