@@ -268,9 +268,10 @@ sub example
     $text =~ s{/etc/nginx/sandbox-jwt\.key}{DIR/jwt.key}g;
     $text =~ s{/etc/nginx/sandbox-jwt\.hex}{DIR/hex.key}g;
     $text =~ s{/var/lib/nginx/sandbox}{DIR/store}g;
+    $text =~ s{/usr/local/share/sandbox/skills}{DIR/folder}g;
     $text =~ s{/run/sandbox/|/var/log/nginx/}{DIR/}g;
     $text =~ s{listen 8080}{listen unix:DIR/example.sock};
-    unlike($text, qr{\s/(?:etc|var|run)/}, "no file of the host: $name");
+    unlike($text, qr{\s/(?:etc|var|run|usr)/}, "no file of the host: $name");
 
     return $text;
 }
