@@ -9,6 +9,8 @@
 
 static void ngx_http_sandbox_mcp_loaded(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_skill_t *skill);
+static void ngx_http_sandbox_mcp_paths(ngx_http_sandbox_mcp_text_t *text,
+    ngx_http_sandbox_skill_t *skill, const char *between);
 static ngx_int_t ngx_http_sandbox_mcp_render_skill(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_skill_t *skill);
 
@@ -57,6 +59,28 @@ ngx_http_sandbox_mcp_loaded(ngx_http_request_t *r,
 }
 
 
+static void
+ngx_http_sandbox_mcp_paths(ngx_http_sandbox_mcp_text_t *text,
+    ngx_http_sandbox_skill_t *skill, const char *between)
+{
+    size_t       n;
+    const char  *p, *last;
+
+    p = skill->reader->names;
+    last = p + skill->reader->names_len;
+
+    while (p < last) {
+        n = ngx_strlen(p);
+        ngx_http_sandbox_mcp_escape(text, p, n);
+        p += n + 1;
+
+        if (p < last) {
+            ngx_http_sandbox_mcp_words(text, between);
+        }
+    }
+}
+
+
 static ngx_int_t
 ngx_http_sandbox_mcp_render_skill(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_skill_t *skill)
@@ -86,7 +110,15 @@ ngx_http_sandbox_mcp_render_skill(ngx_http_request_t *r,
                                     skill->text_size - skill->text.len);
     }
 
-    ngx_http_sandbox_mcp_words(&text, NGX_HTTP_SANDBOX_MCP_CLOSE);
+    ngx_http_sandbox_mcp_words(&text, "\\n\\n[files: ");
+    ngx_http_sandbox_mcp_paths(&text, skill, ", ");
+
+    if (known->files > skill->reader->named) {
+        ngx_http_sandbox_mcp_format(&text, ", and %uL more",
+                                    known->files - skill->reader->named);
+    }
+
+    ngx_http_sandbox_mcp_words(&text, "]" NGX_HTTP_SANDBOX_MCP_CLOSE);
 
     ngx_http_sandbox_mcp_text(&structured, r->pool);
     ngx_http_sandbox_mcp_words(&structured, "{\"name\":\"");
@@ -117,7 +149,15 @@ ngx_http_sandbox_mcp_render_skill(ngx_http_request_t *r,
         ngx_http_sandbox_mcp_words(&structured, "null");
     }
 
-    ngx_http_sandbox_mcp_format(&structured, ",\"files\":%uL,\"bytes\":%uL,"
+    ngx_http_sandbox_mcp_words(&structured, ",\"paths\":[");
+
+    if (skill->reader->named) {
+        ngx_http_sandbox_mcp_words(&structured, "\"");
+        ngx_http_sandbox_mcp_paths(&structured, skill, "\",\"");
+        ngx_http_sandbox_mcp_words(&structured, "\"");
+    }
+
+    ngx_http_sandbox_mcp_format(&structured, "],\"files\":%uL,\"bytes\":%uL,"
                                 "\"loaded\":%s,\"truncated\":%s,"
                                 "\"instructions\":", known->files,
                                 known->bytes,

@@ -284,6 +284,7 @@ static const ngx_http_sandbox_mcp_member_t
     { "path", 1, TEXT },
     { "title", 1, TEXT_0 },
     { "description", 1, TEXT_0 },
+    { "paths", 1, "{\"type\":\"array\",\"items\":" TEXT "}" },
     { "files", 1, NUMBER },
     { "bytes", 1, NUMBER },
     { "loaded", 1, FLAG },

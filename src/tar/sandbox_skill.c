@@ -301,6 +301,18 @@ sandbox_skill_file(sandbox_skill_reader_t *reader)
     name = strrchr(path, '/');
     name = name == NULL ? path : name + 1;
 
+    /* the first of them, without a gap */
+
+    len = strlen(path) + 1;
+
+    if (reader->named == skill->files
+        && len <= sizeof(reader->names) - reader->names_len)
+    {
+        memcpy(reader->names + reader->names_len, path, len);
+        reader->names_len += len;
+        reader->named++;
+    }
+
     skill->files++;
     skill->bytes = reader->tar.bytes;
 

@@ -19,6 +19,7 @@
 #define SANDBOX_SKILL_PATHS            4         /* of requirements.txt */
 #define SANDBOX_SKILL_MAX_PATH         255       /* what is told of one */
 #define SANDBOX_SKILL_MAX_RECORD       2560
+#define SANDBOX_SKILL_MAX_NAMES        (16 * 1024)   /* bytes of paths */
 #define SANDBOX_SKILL_MAX_ERROR        512
 
 #define SANDBOX_SKILL_SLOTS            65536     /* thrice the entries */
@@ -66,6 +67,9 @@ typedef struct {
     uint64_t       text_size;                    /* of all of it */
     size_t         text_len;                     /* of what is kept */
     uint8_t        text[SANDBOX_SKILL_MAX_TEXT];     /* of SKILL.md */
+    unsigned       named;                        /* files in names */
+    size_t         names_len;
+    char           names[SANDBOX_SKILL_MAX_NAMES];   /* each ends with NUL */
     uint64_t       slots[SANDBOX_SKILL_SLOTS];   /* hashes of paths */
     char           error[SANDBOX_SKILL_MAX_ERROR];   /* a sentence, after -1 */
     sandbox_skill_t  skill;
