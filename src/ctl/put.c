@@ -201,7 +201,8 @@ ctl_put_file(ctl_put_t *put, const char *file, int several)
     fd = strcmp(file, "-") == 0 ? STDIN_FILENO
                                 : open(file, O_RDONLY|O_CLOEXEC|O_NOCTTY);
 
-    label = ctl_name_shell(file, strlen(file));
+    label = strcmp(file, "-") == 0 ? strdup("stdin")
+                                   : ctl_name_shell(file, strlen(file));
     memset(&place, 0, sizeof(ctl_place_t));
 
     if (label == NULL) {
