@@ -31,7 +31,7 @@ agent_manifest_find(agent_manifest_t *manifest, unsigned kind,
     for (i = 0; i < manifest->count; i++) {
         entry = &manifest->list[i];
 
-        if (entry->kind == kind && !entry->pending
+        if (entry->kind == kind && entry->state == AGENT_STAGED_THERE
             && strcmp(entry->name, name) == 0)
         {
             return entry;
@@ -89,7 +89,7 @@ agent_manifest_encode(const agent_manifest_t *manifest, uint8_t *p)
         made = strlen(entry->made);
 
         at[0] = entry->kind;
-        at[1] = entry->pending;
+        at[1] = entry->state;
         at[2] = name;
         at[3] = made;
         sandbox_put32(at + 4, 0);
@@ -170,7 +170,7 @@ agent_manifest_entry(agent_staged_t *entry, const uint8_t *p,
     }
 
     entry->kind = p[0];
-    entry->pending = p[1];
+    entry->state = p[1];
     memcpy(entry->etag, p + 8, AGENT_STAGE_ETAG);
     entry->size = sandbox_get64(p + 24);
     entry->modified = sandbox_get64(p + 32);
@@ -178,7 +178,7 @@ agent_manifest_entry(agent_staged_t *entry, const uint8_t *p,
 
     if ((entry->kind != AGENT_STAGE_ATTACHMENT
          && entry->kind != AGENT_STAGE_SKILL)
-        || entry->pending > 1
+        || entry->state > AGENT_STAGED_GOING
         || !agent_path_name(p, name)
         || (made && !agent_path_name(p + name, made)))
     {

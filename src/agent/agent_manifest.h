@@ -23,9 +23,18 @@ typedef enum {
 } agent_stage_kind_e;
 
 
+/* what an agent is about to do, if it dies the next one knows */
+
+typedef enum {
+    AGENT_STAGED_THERE = 0,
+    AGENT_STAGED_COMING,                 /* to be made, or to be replaced */
+    AGENT_STAGED_GOING                   /* to be removed */
+} agent_staged_state_e;
+
+
 typedef struct {
     uint8_t     kind;
-    uint8_t     pending;                 /* it was about to be made */
+    uint8_t     state;                   /* agent_staged_state_e */
     uint8_t     etag[AGENT_STAGE_ETAG];
     uint64_t    size;                    /* of the file that was made */
     uint64_t    modified;                /* ns */
@@ -40,7 +49,7 @@ typedef struct {
 } agent_manifest_t;
 
 
-/* The entry of that name that is not pending; or NULL. */
+/* The entry of that name that is there; or NULL. */
 agent_staged_t *agent_manifest_find(agent_manifest_t *manifest, unsigned kind,
     const char *name);
 

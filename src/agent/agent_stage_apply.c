@@ -81,7 +81,12 @@ agent_stage_apply(agent_stage_t *stage)
     }
 
     for (i = 0; i < agent_manifest.count; i++) {
-        work += !agent_stage_named(stage, &agent_manifest.list[i]);
+        entry = &agent_manifest.list[i];
+
+        if (!agent_stage_named(stage, entry)) {
+            entry->state = AGENT_STAGED_GOING;
+            work++;
+        }
     }
 
     if (work == 0) {
@@ -102,16 +107,13 @@ agent_stage_apply(agent_stage_t *stage)
     agent_stage_save();
 
     for (i = 0; i < agent_manifest.count; i++) {
-        if (agent_manifest.list[i].pending) {
-            agent_manifest_remove(&agent_manifest, &agent_manifest.list[i--]);
-        }
-    }
-
-    for (i = 0; i < agent_manifest.count; i++) {
         entry = &agent_manifest.list[i];
 
-        if (!agent_stage_named(stage, entry)) {
+        if (entry->state == AGENT_STAGED_GOING) {
             agent_stage_remove(entry);
+        }
+
+        if (entry->state != AGENT_STAGED_THERE) {
             agent_manifest_remove(&agent_manifest, entry);
             i--;
         }
@@ -142,6 +144,11 @@ agent_stage_load(void)
     }
 
     agent_manifest_loaded = 1;
+
+    /* what an agent before us had not written to its end */
+
+    (void) !unlink(AGENT_PLACE "/manifest.new");
+
     agent_manifest.list = malloc(AGENT_MANIFEST_MAX * sizeof(agent_staged_t));
     fd = open(AGENT_PLACE "/manifest", O_RDONLY|O_NOFOLLOW|O_CLOEXEC);
 
@@ -163,7 +170,11 @@ agent_stage_load(void)
 }
 
 
-/* What was about to be made counts if it is there, in place of the old. */
+/*
+ * An attachment that was about to be made counts if it is there, in place of
+ * the old; of a skill nobody knows which of two it is, and it is asked for
+ * anew.  What was about to go goes.
+ */
 
 static void
 agent_stage_confirm(void)
@@ -179,15 +190,25 @@ agent_stage_confirm(void)
     for (i = 0; i < agent_manifest.count; i++) {
         entry = agent_manifest.list[i];
 
-        if (!entry.pending) {
+        if (entry.state == AGENT_STAGED_THERE) {
             continue;
         }
 
         agent_manifest_remove(&agent_manifest, &agent_manifest.list[i--]);
-        entry.pending = 0;
+
+        if (entry.state == AGENT_STAGED_GOING) {
+            agent_stage_remove(&entry);
+            continue;
+        }
 
         if (!agent_stage_same(&entry)) {
             continue;
+        }
+
+        entry.state = AGENT_STAGED_THERE;
+
+        if (entry.kind == AGENT_STAGE_SKILL) {
+            memset(entry.etag, 0, AGENT_STAGE_ETAG);
         }
 
         old = agent_manifest_find(&agent_manifest, entry.kind, entry.name);
@@ -322,7 +343,7 @@ agent_stage_plan(agent_stage_item_t *item)
 {
     int              rc;
     struct stat      st;
-    agent_staged_t  *entry, *pending;
+    agent_staged_t  *entry, *coming;
 
     entry = agent_manifest_find(&agent_manifest, item->kind, item->name);
     strcpy(item->made, item->name);
@@ -351,24 +372,24 @@ agent_stage_plan(agent_stage_item_t *item)
         }
     }
 
-    pending = agent_manifest_add(&agent_manifest);
+    coming = agent_manifest_add(&agent_manifest);
 
-    if (pending == NULL) {
+    if (coming == NULL) {
         item->code = "not_staged";
         item->detail = "The sandbox has too many files of this kind.";
         return;
     }
 
-    pending->kind = item->kind;
-    pending->pending = 1;
-    memcpy(pending->etag, item->etag, AGENT_STAGE_ETAG);
-    pending->size = st.st_size;
-    pending->modified = agent_file_modified(&st);
-    strcpy(pending->name, item->name);
-    strcpy(pending->made, item->made);
+    coming->kind = item->kind;
+    coming->state = AGENT_STAGED_COMING;
+    memcpy(coming->etag, item->etag, AGENT_STAGE_ETAG);
+    coming->size = st.st_size;
+    coming->modified = agent_file_modified(&st);
+    strcpy(coming->name, item->name);
+    strcpy(coming->made, item->made);
 
-    item->made_size = pending->size;
-    item->made_modified = pending->modified;
+    item->made_size = coming->size;
+    item->made_modified = coming->modified;
 }
 
 
@@ -471,7 +492,7 @@ agent_stage_known(agent_stage_item_t *item, const char *made)
     }
 
     entry->kind = item->kind;
-    entry->pending = 0;
+    entry->state = AGENT_STAGED_THERE;
     memcpy(entry->etag, item->etag, AGENT_STAGE_ETAG);
     strcpy(entry->name, item->name);
 

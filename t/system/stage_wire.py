@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                  # noqa: E402
 from gateway import wait_for                                 # noqa: E402
+from kill_at import KillAt                                   # noqa: E402
 from runner import Runner, session, tenant, together         # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
@@ -392,6 +393,41 @@ def half_done():
         os.kill(pid, 9)
         a, asked = go(name, "cat attachments/*", [(FILE, "f", b"1")])
         same((a.stdout, asked), (b"11", [0]), made)
+
+
+@test("files/skill-killed-midway")
+def skill_midway():
+    """An agent that dies at any point of replacing a skill, or of taking one
+    away: what is there afterwards is what was asked for."""
+    name, n, killed, names = "skilled", 0, True, []
+
+    def skill(text):
+        return [(SKILL, "s", tar([("f", text.encode())]))]
+
+    while killed:
+        n += 1
+        check(n < 100, "it does not come to an end")
+        same(out(name, "cat /skills/s/f", skill("old%d" % n)),
+             b"old%d" % n)
+        with KillAt(int(r.record(name)["pid"]), n) as k:
+            try:
+                go(name, "true", skill("new%d" % n) if n % 2 else [])
+            except (wire.Lost, OSError, AssertionError):
+                pass
+        killed = k.killed
+        names.append(killed)
+        if n % 2:
+            same(out(name, "cat /skills/s/f; ls /skills",
+                     skill("new%d" % n)), b"new%ds\n" % n, repr(names))
+        else:
+            same(out(name, "ls /skills"), b"", repr(names))
+            # and it comes back
+            same(out(name, "cat /skills/s/f", skill("old%d" % n)),
+                 b"old%d" % n, repr(names))
+        place = "/proc/%s/root/var/lib/sandbox" % r.record(name)["pid"]
+        wait_for(lambda: set(os.listdir(place)) <= {"manifest", "spool"}
+                 and not os.listdir(place + "/spool"), 20, "an empty spool")
+    check(n > 10, "so few calls", n)
 
 
 @test("files/stage-disk-full")
