@@ -9,6 +9,7 @@ the command line, each under a deadline of its own, so that nothing hangs.
 import os
 import signal
 import sys
+import time
 import traceback
 
 TESTS = []
@@ -85,6 +86,7 @@ def main(setup=None, teardown=None):
                 for line in traceback.format_exc().splitlines():
                     print("#   " + line)
         for number, (name, seconds, function) in enumerate(tests, 1):
+            begun = time.monotonic()
             try:
                 run_one(seconds, function)
             except Skip as reason:
@@ -101,6 +103,8 @@ def main(setup=None, teardown=None):
                                                step.line))
             else:
                 print("ok %d - %s" % (number, name))
+            if time.monotonic() - begun > 3:
+                print("# %.1f s" % (time.monotonic() - begun))
             out.flush()
     finally:
         if teardown:
