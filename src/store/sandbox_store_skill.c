@@ -15,6 +15,7 @@
 
 
 #define SANDBOX_STORE_SKILL_PIECE   (128 * 1024)
+#define SANDBOX_STORE_SKILL_TRIES   4
 
 
 /* a file of the library */
@@ -33,6 +34,11 @@ static unsigned sandbox_store_skill_read(int fd, off_t at, uint64_t size,
 static unsigned sandbox_store_skill_named(sandbox_store_writer_t *w,
     const sandbox_store_place_t *place, const sandbox_store_quota_t *quota,
     const sandbox_store_condition_t *condition,
+    sandbox_skill_reader_t *reader, sandbox_store_entry_t *entry,
+    unsigned *created, sandbox_store_fault_t *fault);
+static unsigned sandbox_store_skill_try(const sandbox_store_place_t *place,
+    const sandbox_store_quota_t *quota, const char *library,
+    sandbox_store_skill_mode_e mode, sandbox_store_writer_t *w,
     sandbox_skill_reader_t *reader, sandbox_store_entry_t *entry,
     unsigned *created, sandbox_store_fault_t *fault);
 static unsigned sandbox_store_skill_known(const sandbox_store_place_t *place,
@@ -137,14 +143,19 @@ sandbox_store_skill_named(sandbox_store_writer_t *w,
     sandbox_skill_reader_t *reader, sandbox_store_entry_t *entry,
     unsigned *created, sandbox_store_fault_t *fault)
 {
-    uint8_t  record[SANDBOX_SKILL_MAX_RECORD];
+    uint8_t   record[SANDBOX_SKILL_MAX_RECORD];
+    unsigned  status;
 
     w->record = record;
     w->record_size = sandbox_skill_write(&reader->skill, record);
 
-    return sandbox_store_commit(w, place, SANDBOX_STORE_SKILLS, quota,
-                                SANDBOX_STORE_REPLACE, condition, entry,
-                                created, fault);
+    status = sandbox_store_commit(w, place, SANDBOX_STORE_SKILLS, quota,
+                                  SANDBOX_STORE_REPLACE, condition, entry,
+                                  created, fault);
+    w->record = NULL;
+    w->record_size = 0;
+
+    return status;
 }
 
 
@@ -155,7 +166,43 @@ sandbox_store_skill_load(const sandbox_store_place_t *place,
     sandbox_skill_reader_t *reader, sandbox_store_entry_t *entry,
     unsigned *created, sandbox_store_fault_t *fault)
 {
+    unsigned               i, status;
+    uint64_t               max;
+    sandbox_store_entry_t  asked;
+
+    asked = *entry;
+    max = w->max;
+
+    for (i = 0; i < SANDBOX_STORE_SKILL_TRIES; i++) {
+
+        *entry = asked;
+        status = sandbox_store_skill_try(place, quota, library, mode, w,
+                                         reader, entry, created, fault);
+
+        if (status != SANDBOX_STORE_PRECONDITION) {
+            return status;
+        }
+
+        /* another one was quicker, and may have been an upload */
+
+        sandbox_store_writer_init(w, max);
+    }
+
+    return sandbox_store_refused(fault, SANDBOX_STORE_BUSY, 0);
+}
+
+
+/* PRECONDITION: what was there when it began is not there any more */
+
+static unsigned
+sandbox_store_skill_try(const sandbox_store_place_t *place,
+    const sandbox_store_quota_t *quota, const char *library,
+    sandbox_store_skill_mode_e mode, sandbox_store_writer_t *w,
+    sandbox_skill_reader_t *reader, sandbox_store_entry_t *entry,
+    unsigned *created, sandbox_store_fault_t *fault)
+{
     int                        fd;
+    char                       etag[SANDBOX_STORE_ETAG_TEXT + 1];
     unsigned                   status;
     sandbox_skill_t            old;
     sandbox_store_entry_t      found;
@@ -163,6 +210,7 @@ sandbox_store_skill_load(const sandbox_store_place_t *place,
     sandbox_store_condition_t  condition;
 
     *created = 0;
+    memset(&condition, 0, sizeof(condition));
 
     status = sandbox_store_lookup(place, SANDBOX_STORE_SKILLS, entry->name,
                                   entry->name_len, NULL, &found, &fd, fault);
@@ -170,6 +218,9 @@ sandbox_store_skill_load(const sandbox_store_place_t *place,
     if (status == SANDBOX_STORE_OK) {
 
         sandbox_store_skill_record(fd, &old);
+        sandbox_store_etag(found.sha256, etag);
+        condition.match = etag;
+        condition.match_len = SANDBOX_STORE_ETAG_TEXT;
 
         if (old.source != SANDBOX_SKILL_LIBRARY) {
 
@@ -181,9 +232,12 @@ sandbox_store_skill_load(const sandbox_store_place_t *place,
             return sandbox_store_refused(fault, SANDBOX_STORE_EXISTS, 0);
         }
 
-    } else if (status == SANDBOX_STORE_MISSING
-               || status == SANDBOX_STORE_DAMAGED)
-    {
+    } else if (status == SANDBOX_STORE_MISSING) {
+        fd = -1;
+        condition.none_match = "*";
+        condition.none_match_len = 1;
+
+    } else if (status == SANDBOX_STORE_DAMAGED) {
         fd = -1;
 
     } else {
@@ -229,7 +283,6 @@ sandbox_store_skill_load(const sandbox_store_place_t *place,
 
     reader->skill.source = SANDBOX_SKILL_LIBRARY;
     reader->skill.stamp = source.stamp;
-    memset(&condition, 0, sizeof(condition));
 
     return sandbox_store_skill_named(w, place, quota, &condition, reader,
                                      entry, created, fault);

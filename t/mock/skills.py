@@ -620,8 +620,28 @@ def broken_off():
         t.start()
     for t in threads:
         t.join()
-    check(set(out) <= {200, 201}, out)
+    check(set(out) <= {200, 201}, "statuses", out)
     same(names("both"), ["charts", "s0", "s2"])
+    # the library's never takes the place of what was uploaded meanwhile
+    for n in range(10):
+        out.clear()
+
+        def either(i):
+            body = GOOD if i % 2 else {"name": "charts"}
+            r = g.request("PUT" if i % 2 else "POST",
+                          url("mix%d" % n, "charts" if i % 2 else None), body)
+            out.append((i % 2, r.status))
+
+        threads = [threading.Thread(target=either, args=(i,))
+                   for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        check(set(out) <= {(1, 200), (1, 201), (0, 200), (0, 201), (0, 409)},
+              "statuses", out)
+        r = g.request("GET", url("mix%d" % n)).json["skills"]
+        same([s["source"] for s in r], ["upload"], out)
     # a new configuration keeps what there is
     g.reload()
     same(names("both"), ["charts", "s0", "s2"])
