@@ -1,6 +1,6 @@
 /*
- * sandboxctl ls: the Files panel, the attachments, a folder of the container.
- * A page at a time, so there may be any number.
+ * sandboxctl ls: the Files panel, the attachments, a folder of the container,
+ * or the conversations.  A page at a time, so there may be any number.
  */
 
 #ifndef _GNU_SOURCE
@@ -44,6 +44,8 @@ static json_t *ctl_list_page(ctl_list_t *list, const ctl_place_t *place,
     const char *cursor);
 static int ctl_list_show(ctl_list_t *list, const json_t *entries);
 static int ctl_list_line(ctl_list_t *list, const json_t *entry);
+static void ctl_list_state(const json_t *entry);
+static void ctl_list_time(const char *time);
 static void ctl_list_facts(const json_t *entry);
 static void ctl_list_mode(const char *type, const char *mode);
 static int ctl_list_name(ctl_list_t *list, const json_t *entry,
@@ -68,13 +70,15 @@ ctl_list(int argc, char **argv)
     };
 
     static ctl_command_t  command = {
-        .usage = "ls [options] CONVERSATION [files | attachments | fs[:PATH]]",
+        .usage = "ls [options] [CONVERSATION [files | attachments | "
+                 "fs[:PATH]]]",
         .about = "Lists the Files panel and the attachments, one of the two, "
                  "or a folder of the\ncontainer: fs is /home/sandbox, "
                  "fs:data is below it, fs:/tmp is elsewhere. On a\nterminal "
-                 "names are quoted as a shell takes them.\n",
+                 "names are quoted as a shell takes them. Without a "
+                 "CONVERSATION: those that you have, the newest first.\n",
         .options = options,
-        .min = 1,
+        .min = 0,
         .max = 2
     };
 
@@ -86,10 +90,11 @@ ctl_list(int argc, char **argv)
 
     memset(&place, 0, sizeof(ctl_place_t));
 
-    list.conversation = command.args[0];
+    list.conversation = command.nargs > 0 ? command.args[0] : NULL;
     list.terminal = isatty(STDOUT_FILENO);
 
-    if (ctl_conversation_check(list.conversation) == -1
+    if ((command.nargs > 0
+         && ctl_conversation_check(list.conversation) == -1)
         || (command.nargs == 2
             && ctl_place_read(&place, command.args[1], CTL_WANT_PLACE) == -1))
     {
@@ -109,8 +114,9 @@ ctl_list(int argc, char **argv)
     rc = ctl_client_open(&list.client, &list.connection, 0);
 
     if (rc == 0) {
-        rc = command.nargs == 1 ? ctl_list_both(&list)
-                                : ctl_list_place(&list, &place, NULL);
+        rc = command.nargs == 0 ? ctl_list_place(&list, NULL, NULL)
+             : command.nargs == 1 ? ctl_list_both(&list)
+               : ctl_list_place(&list, &place, NULL);
     }
 
     ctl_place_free(&place);
@@ -149,6 +155,8 @@ ctl_list_both(ctl_list_t *list)
 }
 
 
+/* All pages of it; without a place: the conversations. */
+
 static int
 ctl_list_place(ctl_list_t *list, const ctl_place_t *place,
     const char *heading)
@@ -170,13 +178,14 @@ ctl_list_place(ctl_list_t *list, const ctl_place_t *place,
             return -1;
         }
 
-        entries = json_object_get(page, place->kind == CTL_PLACE_FS
-                                        ? "entries"
-                                        : ctl_place_kind(place->kind));
+        entries = json_object_get(page, place == NULL ? "conversations"
+                                        : place->kind == CTL_PLACE_FS
+                                          ? "entries"
+                                          : ctl_place_kind(place->kind));
 
         if (!json_is_array(entries)) {
             json_decref(page);
-            return ctl_fault("that is a file, not a folder");
+            return ctl_fault("what the gateway answers is no list");
         }
 
         if (pages == 0 && heading != NULL && list->json.n == 0) {
@@ -216,15 +225,17 @@ static json_t *
 ctl_list_page(ctl_list_t *list, const ctl_place_t *place, const char *cursor)
 {
     int           rc;
-    char         *path, *query, *encoded;
+    char         *path, *query, *encoded, *label;
     json_t       *page;
     ctl_reply_t   reply;
 
     encoded = ctl_encode(cursor != NULL ? cursor : "", 0);
 
     rc = encoded == NULL ? -1
-         : asprintf(&query, CTL_LIST_PAGE "%s%s%s",
-                    place->kind == CTL_PLACE_FS ? "&list" : "",
+         : asprintf(&query, "%s" CTL_LIST_PAGE "%s%s%s",
+                    place == NULL ? "v1/conversations?" : "",
+                    place != NULL && place->kind == CTL_PLACE_FS ? "&list"
+                                                                 : "",
                     cursor != NULL ? "&cursor=" : "", encoded);
     free(encoded);
 
@@ -234,20 +245,31 @@ ctl_list_page(ctl_list_t *list, const ctl_place_t *place, const char *cursor)
     }
 
     page = NULL;
-    path = ctl_place_path(place, list->conversation, query);
-    free(query);
+    path = query;
+
+    if (place != NULL) {
+        path = ctl_place_path(place, list->conversation, query);
+        free(query);
+    }
 
     if (path == NULL) {
         return NULL;
     }
 
-    if (ctl_client_call(&list->client, "GET", path, NULL, CTL_REPLY_WAIT,
-                        &reply)
-        == 0)
+    label = place != NULL ? ctl_place_text(place) : strdup("the list");
+
+    memset(&reply, 0, sizeof(ctl_reply_t));
+
+    if (label != NULL
+        && ctl_client_call(&list->client, "GET", path, NULL, CTL_REPLY_WAIT,
+                           &reply)
+           == 0
+        && ctl_reply_check_of(&reply, label, NULL) == 0)
     {
         page = ctl_reply_object(&reply);
     }
 
+    free(label);
     ctl_reply_free(&reply);
     free(path);
 
@@ -296,6 +318,21 @@ ctl_list_line(ctl_list_t *list, const json_t *entry)
         return 0;
     }
 
+    if (list->conversation == NULL) {
+
+        if (list->lengthy.n > 0) {
+            ctl_list_state(entry);
+        }
+
+        if (ctl_list_name(list, entry, "conversationId", "") == -1) {
+            return -1;
+        }
+
+        putchar('\n');
+
+        return 0;
+    }
+
     if (list->lengthy.n > 0) {
         ctl_list_facts(entry);
     }
@@ -324,6 +361,38 @@ ctl_list_line(ctl_list_t *list, const json_t *entry)
 }
 
 
+/* "running   12 commands  2026-11-29 21:24:24  " */
+
+static void
+ctl_list_state(const json_t *entry)
+{
+    const char    *state;
+    const json_t  *commands;
+
+    state = json_string_value(json_object_get(entry, "state"));
+    commands = json_object_get(entry, "commands");
+
+    printf("%-8s  %5lld commands  ", state != NULL ? state : "-",
+           (long long) json_integer_value(commands));
+
+    ctl_list_time(json_string_value(json_object_get(entry, "lastUsedAt")));
+}
+
+
+/* "2026-11-29T21:03:11.123Z" */
+
+static void
+ctl_list_time(const char *time)
+{
+    if (time != NULL && strlen(time) >= 19) {
+        printf("%.10s %.8s  ", time, time + 11);
+
+    } else {
+        printf("%-19s  ", "-");
+    }
+}
+
+
 /* "-rw-r--r--  47.1 KiB  2026-11-29 21:24:24  "; the Files panel has no mode */
 
 static void
@@ -349,14 +418,7 @@ ctl_list_facts(const json_t *entry)
     printf("%8s  ", json_is_integer(bytes)
            ? ctl_size_text(size, (uint64_t) json_integer_value(bytes)) : "-");
 
-    /* "2026-11-29T21:03:11.123Z" */
-
-    if (time != NULL && strlen(time) >= 19) {
-        printf("%.10s %.8s  ", time, time + 11);
-
-    } else {
-        printf("%-19s  ", "-");
-    }
+    ctl_list_time(time);
 }
 
 

@@ -652,6 +652,17 @@ def ls():
           and re.search(r"^drwx\S+ .* sub/$", out, re.M), out)
     bad(1, "ls", "ls", "fs:d/f")
     bad(1, "ls", "ls", "fs:nothing")
+    # the conversations themselves
+    g.command("ls2", "true", token=token(sub="lists"))
+    ours = dict(os.environ, SANDBOX_TOKEN=token(sub="lists"),
+                SANDBOX_URL="http://127.0.0.1:%d/sandbox" % g.port)
+    same(subprocess.run([CTL, "ls"], env=ours, stdout=subprocess.PIPE).stdout,
+         b"ls2\n")
+    out = subprocess.run([CTL, "ls", "-l"], env=ours, stdout=subprocess.PIPE)
+    check(re.fullmatch(r"running +1 commands  20\S+ \S+  ls2\n",
+                       out.stdout.decode()), out)
+    check(b"ls\n" in good("ls"), "not in the list")
+
     # more than a page
     g.run("ls", "mkdir many; cd many; seq -f 'f%04g' 2345 | xargs touch")
     same(good("ls", "ls", "fs:many").count(b"\n"), 2345)
