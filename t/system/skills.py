@@ -3,6 +3,8 @@
 read-only, imported by their names and hiding no module of Python's; replaced,
 removed, there again after a reset; large ones; group files."""
 
+import glob
+import hashlib
 import io
 import json
 import os
@@ -15,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import BUILD, Gateway, token                    # noqa: E402
+from gateway import BUILD, Gateway, token, wait_for          # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -129,7 +131,7 @@ def loaded():
         "if %s; then echo done %d; fi" % (t, i)
         for i, t in enumerate(tries)) + "; cd /skills/charts && find . -type f"
         " -newer /skills/charts/run.sh | wc -l; sha256sum SKILL.md | cut -c1-9"),
-         "0\n" + __import__("hashlib").sha256(MANUAL).hexdigest()[:9] + "\n")
+         "0\n" + hashlib.sha256(MANUAL).hexdigest()[:9] + "\n")
     # nor over HTTP: what its user may not do there
     r = g.request("PUT", "v1/conversations/lib/fs/skills/charts/SKILL.md?root=/",
                   b"x")
@@ -187,8 +189,8 @@ def replaced():
         "re", "exec 3< /skills/both/v; touch go; while [ -e go ]; do "
               "sleep .05; done; cat <&3")))
     t.start()
-    while g.request("GET", "v1/conversations/re/fs/go").status != 200:
-        time.sleep(0.05)
+    wait_for(lambda: g.request("GET", "v1/conversations/re/fs/go").status
+             == 200, 20, "the command")
     put("re", "both", tar([("v", b"7")]), 200)
     same(g.request("DELETE", "v1/conversations/re/fs/go").status, 204)
     t.join()
@@ -254,6 +256,24 @@ def room():
     same(run("ls -A /skills"), ("", [("large", "disk_full")]))
     put("room", "large", tar([("x", b"small")]), 200, little)
     same(run("cat /skills/large/x"), ("small", []))
+
+
+@test("files/skill-archive: one that was damaged in the store")
+def damaged():
+    put("torn", "s", tar([("v", b"1")]))
+    path, = glob.glob(g.dir + "/store/*/*/*/torn/skills/*")
+    with open(path, "r+b") as f:
+        f.seek(4096 + 200)
+        f.write(b"garbage")
+    result = g.run("torn", "ls -A /skills; echo ran")
+    same(result["stdout"], "ran\n")
+    same(result["stagingNotices"],
+         [{"name": "s", "code": "skill_refused",
+           "detail": "It is no plain tar, or damaged."}])
+    # it is of no use, and not asked for again
+    same(out("torn", "ls -A /skills"), "")
+    put("torn", "s", tar([("v", b"2")]), 200)
+    same(out("torn", "cat /skills/s/v"), "2")
 
 
 @test("sandboxctl skills: a folder becomes a skill")
