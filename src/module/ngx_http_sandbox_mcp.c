@@ -76,10 +76,14 @@ ngx_int_t
 ngx_http_sandbox_mcp_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
+    ngx_int_t            rc;
     ngx_pool_cleanup_t  *cln;
 
-    if (ngx_http_sandbox_mcp_origin(r, ctx) != NGX_OK) {
-        return ngx_http_sandbox_send_problem(r, ctx);
+    rc = ngx_http_sandbox_mcp_origin(r, ctx);
+
+    if (rc != NGX_OK) {
+        return rc == NGX_DECLINED ? ngx_http_sandbox_send_problem(r, ctx)
+                                  : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_sandbox_mcp_t));

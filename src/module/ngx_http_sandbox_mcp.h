@@ -167,7 +167,14 @@ char *ngx_http_sandbox_conf_mcp_conversation(ngx_conf_t *cf,
 ngx_int_t ngx_http_sandbox_mcp_names(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf);
 
-/* Host and Origin; NGX_DECLINED with the refusal in ctx->problem. */
+/* OPTIONS. */
+ngx_int_t ngx_http_sandbox_mcp_preflight(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+/*
+ * Host and Origin; adds what a browser wants to hear.  NGX_DECLINED with the
+ * refusal in ctx->problem; NGX_ERROR: no memory.
+ */
 ngx_int_t ngx_http_sandbox_mcp_origin(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 

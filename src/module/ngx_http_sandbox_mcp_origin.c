@@ -6,6 +6,8 @@
 #include "ngx_http_sandbox_mcp.h"
 
 
+static ngx_int_t ngx_http_sandbox_mcp_share(ngx_http_request_t *r,
+    ngx_str_t *origin);
 static char *ngx_http_sandbox_mcp_origin_wrong(ngx_str_t *origin,
     ngx_str_t *host);
 static ngx_uint_t ngx_http_sandbox_mcp_host(ngx_http_request_t *r,
@@ -239,8 +241,7 @@ ngx_http_sandbox_mcp_origin(ngx_http_request_t *r,
     rc = ngx_http_sandbox_mcp_header(r, "Origin", &origin);
 
     if (rc == NGX_DECLINED
-        || (rc == NGX_OK && (ngx_http_sandbox_mcp_listed(slcf, &origin, 0)
-                             || ngx_http_sandbox_mcp_same(r, &origin))))
+        || (rc == NGX_OK && ngx_http_sandbox_mcp_same(r, &origin)))
     {
         return NGX_OK;
     }
@@ -248,11 +249,12 @@ ngx_http_sandbox_mcp_origin(ngx_http_request_t *r,
     /* pages of this machine may call what is called as this machine */
 
     if (rc == NGX_OK
-        && ngx_http_sandbox_mcp_origin_wrong(&origin, &name) == NULL
-        && ngx_http_sandbox_mcp_local(&name)
-        && ngx_http_sandbox_mcp_local(&host))
+        && (ngx_http_sandbox_mcp_listed(slcf, &origin, 0)
+            || (ngx_http_sandbox_mcp_origin_wrong(&origin, &name) == NULL
+                && ngx_http_sandbox_mcp_local(&name)
+                && ngx_http_sandbox_mcp_local(&host))))
     {
-        return NGX_OK;
+        return ngx_http_sandbox_mcp_share(r, &origin);
     }
 
     ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
@@ -263,6 +265,66 @@ ngx_http_sandbox_mcp_origin(ngx_http_request_t *r,
                             "Pages of that Origin may not call MCP here.");
 
     return NGX_DECLINED;
+}
+
+
+/* a browser asks before it lets a page of elsewhere send a token */
+
+ngx_int_t
+ngx_http_sandbox_mcp_preflight(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_int_t    rc;
+    ngx_uint_t   i;
+
+    static const struct {
+        const char  *name;
+        ngx_str_t    value;
+    } headers[] = {
+        { "Access-Control-Allow-Methods", ngx_string("POST") },
+        { "Access-Control-Allow-Headers",
+          ngx_string("Accept, Authorization, Content-Type, Last-Event-ID, "
+                     "MCP-Protocol-Version, Mcp-Method, Mcp-Name, "
+                     "Mcp-Session-Id, Sandbox-Conversation") },
+        { "Access-Control-Max-Age", ngx_string("600") },
+        { NULL, ngx_null_string }
+    };
+
+    rc = ngx_http_sandbox_mcp_origin(r, ctx);
+
+    if (rc != NGX_OK) {
+        return rc == NGX_DECLINED ? ngx_http_sandbox_send_problem(r, ctx)
+                                  : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    for (i = 0; headers[i].name; i++) {
+        if (ngx_http_sandbox_serve_header(r, headers[i].name,
+                                          (ngx_str_t *) &headers[i].value)
+            == NULL)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+    }
+
+    ctx->answer = NULL;
+    ctx->answer_size = -1;
+    ctx->answer_status = NGX_HTTP_NO_CONTENT;
+
+    return ngx_http_sandbox_send_answer(r, ctx);
+}
+
+
+/* the page may read the answer */
+
+static ngx_int_t
+ngx_http_sandbox_mcp_share(ngx_http_request_t *r, ngx_str_t *origin)
+{
+    ngx_str_t  vary = ngx_string("Origin");
+
+    return ngx_http_sandbox_serve_header(r, "Access-Control-Allow-Origin",
+                                         origin)
+           && ngx_http_sandbox_serve_header(r, "Vary", &vary)
+           ? NGX_OK : NGX_ERROR;
 }
 
 

@@ -189,6 +189,16 @@ static const ngx_http_sandbox_route_t  ngx_http_sandbox_routes[] = {
       ngx_string("mcp"), NGX_HTTP_SANDBOX_EXECUTE,
       ngx_http_sandbox_mcp_handler },
 
+    { ngx_string("mcp"),
+      NGX_HTTP_OPTIONS,
+      ngx_string("mcp.preflight"), NGX_HTTP_SANDBOX_PUBLIC,
+      ngx_http_sandbox_mcp_preflight },
+
+    { ngx_string("v1/conversations/*/mcp"),
+      NGX_HTTP_OPTIONS,
+      ngx_string("mcp.preflight"), NGX_HTTP_SANDBOX_PUBLIC,
+      ngx_http_sandbox_mcp_preflight },
+
     { ngx_string("v1/conversations/*/mcp"),
       NGX_HTTP_POST,
       ngx_string("mcp"), NGX_HTTP_SANDBOX_EXECUTE,

@@ -9,7 +9,7 @@ import re
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                       "../../src/module/openapi.json")
-METHODS = ("get", "head", "put", "post", "delete")
+METHODS = ("get", "head", "put", "post", "delete", "options")
 ANNOTATIONS = {"description", "default", "contentEncoding"}
 TYPES = {"string": str, "object": dict, "array": list, "boolean": bool,
          "null": type(None), "integer": int}

@@ -971,6 +971,46 @@ def origin():
         same(status(path, Origin=page), 403, page)
 
 
+@test("mcp/browsers-are-told")
+def browsers():
+    def options(path, **headers):
+        return g.request("OPTIONS", path, token=None, headers={
+            k.replace("_", "-"): v for k, v in headers.items()})
+
+    asks = {"Access_Control_Request_Method": "POST",
+            "Access_Control_Request_Headers": "authorization,content-type"}
+    page = "https://chat.example.org"
+    for path in ("/argument/mcp", "/argument/v1/conversations/x/mcp"):
+        r = options(path, Origin=page, **asks)
+        same((r.status, r.body), (204, b""))
+        same(r.headers["Access-Control-Allow-Origin"], page)
+        same(r.headers["Access-Control-Allow-Methods"], "POST")
+        same(r.headers["Vary"], "Origin")
+        allowed = r.headers["Access-Control-Allow-Headers"].lower()
+        for name in ("authorization", "content-type", "mcp-protocol-version",
+                     "mcp-method", "mcp-name", "sandbox-conversation"):
+            check(name in allowed, name, allowed)
+        r = options(path, Origin="https://evil.example", **asks)
+        same((r.status, r.json["code"]), (403, "foreign_origin"))
+        check("Access-Control-Allow-Origin" not in r.headers, "not shared")
+    c = Client(g, path="/argument/mcp", headers={"Origin": page})
+    r = c.request("tools/list")
+    same(r.headers["Access-Control-Allow-Origin"], page)
+    # through an upstream, too, and with a tool that fails
+    c.headers["Sandbox-Conversation"] = "shared"
+    for command in ("mock: stdout=x", "mock: error=at_capacity",
+                    "mock: close"):
+        r = c.request("tools/call", {"name": "run_command", "arguments": {
+            "command": command}})
+        same((r.status, r.headers["Access-Control-Allow-Origin"]),
+             (200, page), command)
+    c.headers["Origin"] = "http://127.0.0.1:%d" % g.port
+    check("Access-Control-Allow-Origin"
+          not in c.request("tools/list").headers, "the server's own page")
+    # the other calls are not for pages of elsewhere
+    same(options("v1/limits", Origin=page, **asks).status, 401)
+
+
 @test("mcp/origins-are-configured")
 def origins_conf():
     for value, word in (("chat.example.com", "no scheme"),
