@@ -56,7 +56,9 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t size)
 static void
 fuzz_block(const uint8_t *p, size_t size)
 {
+    size_t                 n;
     uint8_t                block[SANDBOX_STORE_BLOCK];
+    const uint8_t         *record;
     sandbox_store_entry_t  entry;
 
     (void) sandbox_store_read_block(p, size, &entry);
@@ -76,6 +78,11 @@ fuzz_block(const uint8_t *p, size_t size)
         check(sandbox_store_name_wrong(entry.name, entry.name_len) == NULL);
         check(entry.command_len <= SANDBOX_STORE_MAX_COMMAND);
         check(entry.type < SANDBOX_STORE_TYPE_LAST);
+
+        record = sandbox_store_read_record(block, &n);
+        check(record == NULL
+              || (n <= SANDBOX_STORE_MAX_RECORD && record > block
+                  && record + n <= block + SANDBOX_STORE_START + size));
     }
 }
 
@@ -85,6 +92,7 @@ fuzz_entry(const uint8_t *p, size_t size)
 {
     size_t                 n;
     uint8_t                block[SANDBOX_STORE_BLOCK];
+    const uint8_t         *record;
     sandbox_store_entry_t  entry, read;
     sandbox_store_sniff_t  sniff;
 
@@ -114,6 +122,18 @@ fuzz_entry(const uint8_t *p, size_t size)
 
     check(sandbox_store_read_block(block, sizeof(block), &read) == 0);
     check(memcmp(&read, &entry, sizeof(entry)) == 0);
+    check(sandbox_store_read_record(block, &n) == NULL);
+
+    /* with bytes of others behind it */
+
+    size = size < SANDBOX_STORE_MAX_RECORD ? size : SANDBOX_STORE_MAX_RECORD;
+    sandbox_store_write_record(block, p, size);
+
+    check(sandbox_store_read_block(block, sizeof(block), &read) == 0);
+    check(memcmp(&read, &entry, sizeof(entry)) == 0);
+
+    record = sandbox_store_read_record(block, &n);
+    check(record != NULL && n == size && memcmp(record, p, n) == 0);
 }
 
 

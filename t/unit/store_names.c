@@ -171,7 +171,9 @@ static void
 blocks(void)
 {
     size_t                 i, used;
+    size_t                 size;
     uint8_t                block[SANDBOX_STORE_BLOCK], bad[sizeof(block)];
+    const uint8_t         *record;
     unsigned               n;
     sandbox_store_entry_t  entry, read;
 
@@ -211,6 +213,15 @@ blocks(void)
     memset(bad, 0, sizeof(bad));
     ok(sandbox_store_read_block(bad, sizeof(bad), &read) == -1,
        "files/atomic-upload: a file without its block is none");
+
+    ok(sandbox_store_read_record(block, &size) == NULL, "no record in it");
+    memset(bad, 'r', sizeof(bad));
+    sandbox_store_write_record(block, bad, SANDBOX_STORE_MAX_RECORD);
+    ok(sandbox_store_read_block(block, sizeof(block), &read) == 0
+       && read.size == entry.size, "a block with a record is one");
+    record = sandbox_store_read_record(block, &size);
+    is_bytes(record, size, bad, SANDBOX_STORE_MAX_RECORD,
+             "the largest record");
 }
 
 
