@@ -2,6 +2,7 @@
 """What survives: runner and agent killed, nginx reloaded, workers killed;
 group persistence of the cases, without idle stop."""
 
+import json
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ g = None
 def start():
     global g
     g = Gateway(pool=2)
+    g.options["http"] = "sandbox_store %s/store;" % g.dir
     g.start()
 
 
@@ -194,15 +196,35 @@ def agent_killed_queue():
     same(g.output("aqueue", "cat kept"), "kept\n")
 
 
+def begin_upload(path):
+    """Of 100,000 bytes, none of them sent."""
+    c = g.connect()
+    c.putrequest("PUT", "/sandbox/v1/conversations/upload/" + path)
+    for name, value in g.headers("", None, None).items():
+        c.putheader(name, value)
+    c.putheader("Content-Length", "100000")
+    c.endheaders()
+    return c
+
+
 @test("persistence/reload", seconds=240)
 def reload():
-    jobs = [later("reload%d" % (n % 5), "sleep 2; echo done %d" % n)
-            for n in range(10)]
+    """Ten times during twenty commands and two uploads."""
+    jobs = [later("reload%d" % (n % 5), "sleep 1; echo done %d" % n)
+            for n in range(20)]
     time.sleep(0.5)
+    uploads = [begin_upload(path) for path in ("fs/up", "files/up")]
     old = set()
-    for _ in range(5):
+    for n in range(10):
+        for c in uploads:
+            c.send(b"x" * 10000)
         old |= g.reload()
         same(g.run("during", "echo x")["stdout"], "x\n")
+    for c in uploads:
+        r = c.getresponse()
+        same((r.status, json.loads(r.read())["size"]), (201, 100000))
+        c.close()
+    same(g.output("upload", "wc -c < up"), "100000\n")
     for n, (t, out) in enumerate(jobs):
         t.join(120)
         check(out and not isinstance(out[0], Exception), "no answer", out)

@@ -7,13 +7,15 @@ import glob
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import packages                                              # noqa: E402
-from gateway import Gateway, loop_devices, mounts, wait_for  # noqa: E402
+from gateway import Gateway, alive, cgroup_of, in_cgroup     # noqa: E402
+from gateway import loop_devices, mounts, wait_for           # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -164,6 +166,32 @@ def again():
         same(staged("again", "ls work attachments/own 2>/dev/null; true"), "",
              way)
         same(get("again", "files/panel").body, b"kept", way)
+
+
+@test("persistence/boot-leftovers: files after an unclean reboot")
+def reboot():
+    """Nobody is there any more, the state folder says otherwise."""
+    put("boot", "attachments/a", b"1")
+    put("boot", "files/b", b"2")
+    old = g.run("boot", "echo kept > f; cat attachments/a; sleep 1000 "
+                "> /dev/null 2>&1 &")
+    put("boot", "fs/c", b"3")
+    pids = in_cgroup(cgroup_of(g.agent("boot")))
+    check(len(pids) > 1, "no processes", pids)
+    g.kill_runner()
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    wait_for(lambda: not any(alive(p) for p in pids), 20, "the end of all")
+    g.start_runner()
+    g.wait_ready()
+    r = g.run("boot", "cat f c attachments/a; pgrep sleep")
+    same((r["stdout"], r["sandboxId"], r["sandboxCreated"],
+          r["stagingNotices"]),
+         ("kept\n31", old["sandboxId"], False, []), r)
+    same(get("boot", "files/b").body, b"2")
 
 
 @test("persistence: an attachment that a command has changed, then the user")
