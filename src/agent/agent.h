@@ -453,6 +453,9 @@ void agent_replace(void);
 
 /* agent_command.c */
 
+/* What commands need to know of the host. */
+void agent_command_init(void);
+
 agent_command_t *agent_command_new(agent_connection_t *c,
     const agent_request_t *request);
 

@@ -45,6 +45,24 @@ static void agent_command_wait(agent_timer_t *timer);
 static void agent_command_close(agent_command_t *command);
 
 
+static long  agent_command_processors = 1;
+
+
+void
+agent_command_init(void)
+{
+    long  n;
+
+    /* it reads a file: not beside the first command */
+
+    n = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (n > 1) {
+        agent_command_processors = n;
+    }
+}
+
+
 agent_command_t *
 agent_command_new(agent_connection_t *c, const agent_request_t *request)
 {
@@ -667,22 +685,14 @@ agent_command_cpu(agent_timer_t *timer)
 static void
 agent_command_cpu_set(agent_command_t *command, uint64_t used)
 {
-    uint64_t     left;
-    static long  processors;
+    uint64_t  left;
 
     if (command->tree.number == 0) {
         return;
     }
 
-    if (processors == 0) {
-        processors = sysconf(_SC_NPROCESSORS_ONLN);
-
-        if (processors < 1) {
-            processors = 1;
-        }
-    }
-
-    left = (command->request.cpu_ms - used / 1000) / processors;
+    left = (command->request.cpu_ms - used / 1000)
+           / agent_command_processors;
 
     agent_timer_set(&command->cpu, left > AGENT_COMMAND_CHECK
                                    ? left : AGENT_COMMAND_CHECK);

@@ -185,6 +185,7 @@ agent_main_process(void)
     /* output comes and goes in large pieces: each gives its memory back */
 
     mallopt(M_MMAP_THRESHOLD, AGENT_LARGE);
+    agent_command_init();
 
     umask(022);
 
