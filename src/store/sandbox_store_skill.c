@@ -211,6 +211,7 @@ sandbox_store_skill_try(const sandbox_store_place_t *place,
 
     *created = 0;
     memset(&condition, 0, sizeof(condition));
+    memset(&old, 0, sizeof(old));
 
     status = sandbox_store_lookup(place, SANDBOX_STORE_SKILLS, entry->name,
                                   entry->name_len, NULL, &found, &fd, fault);
