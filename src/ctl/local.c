@@ -146,11 +146,14 @@ ctl_local_again(ctl_local_t *local)
     local->fd = open(local->part,
                      O_RDWR|O_CREAT|O_CLOEXEC|O_NOFOLLOW|O_NOCTTY, 0600);
 
+    /* in a folder of everybody it could be anybody's */
+
     if (local->fd == -1 || fstat(local->fd, &status) == -1
-        || !S_ISREG(status.st_mode))
+        || !S_ISREG(status.st_mode) || status.st_uid != geteuid()
+        || status.st_nlink != 1)
     {
         ctl_fault("can't write %s: %s", local->part, local->fd == -1
-                  ? strerror(errno) : "it is no file");
+                  ? strerror(errno) : "it is no file of yours");
         goto failed;
     }
 
