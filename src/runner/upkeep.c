@@ -40,7 +40,8 @@ static void runner_found_sandbox(runner_t *runner,
     const runner_record_t *record);
 static void runner_found_rest(runner_t *runner, int dir, const char *prefix);
 static void runner_found_clear(runner_t *runner, uint32_t number);
-static int runner_found_known(runner_t *runner, uint32_t number);
+static runner_container_t *runner_found_known(runner_t *runner,
+    uint32_t number);
 static int runner_list(int dir, const char *prefix, uint32_t **numbers,
     size_t *n);
 static void runner_upkeep_tick(void *data);
@@ -291,20 +292,32 @@ runner_found_clear(runner_t *runner, uint32_t number)
 static void
 runner_found_rest(runner_t *runner, int dir, const char *prefix)
 {
-    size_t     i, n;
-    uint32_t  *numbers;
+    size_t               i, n;
+    uint32_t            *numbers;
+    runner_container_t  *container;
 
     if (runner_list(dir, prefix, &numbers, &n) == -1) {
         return;
     }
 
     for (i = 0; i < n; i++) {
-        if (!runner_found_known(runner, numbers[i])) {
+        container = runner_found_known(runner, numbers[i]);
+
+        if (container == NULL) {
             runner_found_clear(runner, numbers[i]);
 
             if (numbers[i] > runner->number) {
                 runner->number = numbers[i];
             }
+
+        } else if (container->state == RUNNER_CONTAINER_STOPPED) {
+
+            /* its record does not know of it: it may have the disk in use */
+
+            runner_log(RUNNER_LOG_NOTICE, "sandbox %s was about to wake or to "
+                       "stop when the runner before us ended",
+                       container->slot.record.id);
+            runner_container_clean(container);
         }
     }
 
@@ -312,7 +325,7 @@ runner_found_rest(runner_t *runner, int dir, const char *prefix)
 }
 
 
-static int
+static runner_container_t *
 runner_found_known(runner_t *runner, uint32_t number)
 {
     runner_container_t  *container;
@@ -322,11 +335,11 @@ runner_found_known(runner_t *runner, uint32_t number)
          container = container->next)
     {
         if (container->slot.record.number == number) {
-            return 1;
+            return container;
         }
     }
 
-    return 0;
+    return NULL;
 }
 
 
