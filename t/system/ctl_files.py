@@ -527,6 +527,39 @@ def peak(pid):
         return 0
 
 
+@test("ctl/files-worker-killed", seconds=90)
+def worker_killed():
+    """kill -9 of every worker of nginx while files are on their way."""
+    clean()
+    data = make("up", os.urandom(2 * MIB))
+    good("put", "killed", "up", "--to", "fs:down")
+
+    def kill(line, moved):
+        wait_for(lambda: getattr(line, moved) > 400000, 20, "a beginning")
+        old = g.workers()
+        for pid in old:
+            g.expected.append("worker process %d exited on signal 9" % pid)
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: len(set(g.workers()) - set(old)) >= 2, 20, "workers")
+        line.rate = None
+
+    for arguments, moved in ((("put", "killed", "up"), "sent"),
+                             (("put", "killed", "up", "--to", "fs:up"),
+                              "sent"),
+                             (("get", "killed", "up", "-o", "got"), "moved"),
+                             (("get", "killed", "fs:down", "-o", "down"),
+                              "moved")):
+        with Line(rate=MIB) as line:
+            p = popen(*arguments, port=line.port)
+            kill(line, moved)
+            b = p.communicate(timeout=30)[1]
+            same((p.returncode, b), (0, b""), repr(arguments))
+    same([hashlib.sha1(d).digest() for d in
+          (read("got"), read("down"),
+           good("get", "killed", "fs:up", "-o", "-"))],
+         [hashlib.sha1(data).digest()] * 3)
+
+
 @test("ctl/files-memory", seconds=90)
 def memory():
     """48 MiB each way take no more memory than a few do."""
