@@ -163,6 +163,7 @@ typedef struct {
     ngx_array_t                    runners;      /* ..._runner_t * */
     ngx_array_t                    key_sets;     /* ..._key_set_t * */
     ngx_array_t                    stores;       /* ..._store_t * */
+    ngx_array_t                    libraries;    /* ngx_str_t, of skills */
     ngx_int_t                      request_id;   /* index of the variable */
     ngx_uint_t                     used;         /* some location serves */
     ngx_uint_t                     metrics;      /* some location tells */
@@ -337,6 +338,7 @@ typedef struct {
     ngx_str_t                      file_name;
     ngx_str_t                      target;
     ngx_str_t                      next_name;
+    ngx_str_t                      detail;       /* a sentence */
     ngx_str_t                      fields;       /* all of them, as bytes */
 } ngx_http_sandbox_result_t;
 

@@ -460,6 +460,8 @@ ngx_http_sandbox_create_main_conf(ngx_conf_t *cf)
            != NGX_OK
         || ngx_array_init(&smcf->stores, cf->pool, 1,
                           sizeof(ngx_http_sandbox_store_t *))
+           != NGX_OK
+        || ngx_array_init(&smcf->libraries, cf->pool, 1, sizeof(ngx_str_t))
            != NGX_OK)
     {
         return NULL;
@@ -838,6 +840,7 @@ ngx_http_sandbox_init_module(ngx_cycle_t *cycle)
 
     if (smcf) {
         ngx_http_sandbox_store_init_module(cycle, smcf);
+        ngx_http_sandbox_skills_init_module(cycle, smcf);
     }
 
     if (smcf == NULL

@@ -18,6 +18,8 @@ static void ngx_http_sandbox_skill_committed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_skill_t *skill);
 static ngx_uint_t ngx_http_sandbox_skill_of_library(
     ngx_http_sandbox_skill_t *skill);
+static void ngx_http_sandbox_skills_check(ngx_cycle_t *cycle,
+    ngx_core_conf_t *ccf, ngx_str_t *name);
 static void ngx_http_sandbox_skill_log(ngx_http_request_t *r,
     ngx_http_sandbox_skill_t *skill);
 
@@ -380,8 +382,9 @@ ngx_http_sandbox_conf_skills(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_sandbox_loc_conf_t *slcf = conf;
 
-    ngx_str_t        *value, *name;
-    ngx_file_info_t   fi;
+    ngx_str_t                     *value, *name, *library;
+    ngx_file_info_t                fi;
+    ngx_http_sandbox_main_conf_t  *smcf;
 
     if (slcf->skills.data != NULL) {
         return "is duplicate";
@@ -425,7 +428,85 @@ ngx_http_sandbox_conf_skills(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    smcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_sandbox_module);
+
+    library = ngx_array_push(&smcf->libraries);
+    if (library == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *library = *name;
     slcf->skills = *name;
 
     return NGX_CONF_OK;
+}
+
+
+void
+ngx_http_sandbox_skills_init_module(ngx_cycle_t *cycle,
+    ngx_http_sandbox_main_conf_t *smcf)
+{
+    ngx_str_t        *library;
+    ngx_uint_t        i;
+    ngx_core_conf_t  *ccf;
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+    library = smcf->libraries.elts;
+
+    for (i = 0; i < smcf->libraries.nelts; i++) {
+        ngx_http_sandbox_skills_check(cycle, ccf, &library[i]);
+    }
+}
+
+
+/* as far as its mode tells; a worker's other groups are not looked at */
+
+static void
+ngx_http_sandbox_skills_check(ngx_cycle_t *cycle, ngx_core_conf_t *ccf,
+    ngx_str_t *name)
+{
+    ngx_uint_t       mode;
+    ngx_file_info_t  fi;
+
+    if (ngx_file_info(name->data, &fi) == NGX_FILE_ERROR) {
+        return;
+    }
+
+    if (geteuid() != 0 || ccf->user == (ngx_uid_t) NGX_CONF_UNSET_UINT) {
+
+        if (access((char *) name->data, R_OK|X_OK) == 0) {
+            return;
+        }
+
+    } else {
+
+        mode = fi.st_mode & S_IRWXO;
+
+        if (fi.st_uid == ccf->user) {
+            mode |= (fi.st_mode & S_IRWXU) >> 6;
+        }
+
+        if (fi.st_gid == ccf->group) {
+            mode |= (fi.st_mode & S_IRWXG) >> 3;
+        }
+
+        if (mode & S_IWOTH) {
+            ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                          "nginx's workers can write into \"sandbox_skills\" "
+                          "\"%V\", and need not: \"chown root %V\", \"chmod "
+                          "0755 %V\"", name, name, name);
+        }
+
+        /* of a group that is not theirs they may be, too */
+
+        mode |= (fi.st_mode & S_IRWXG) >> 3;
+
+        if ((mode & (S_IROTH|S_IXOTH)) == (S_IROTH|S_IXOTH)) {
+            return;
+        }
+    }
+
+    ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                  "nginx's workers can't read \"sandbox_skills\" \"%V\": "
+                  "\"chmod 0755 %V\"", name, name);
 }

@@ -83,6 +83,10 @@ void ngx_http_sandbox_skill_problem(ngx_http_request_t *r,
 char *ngx_http_sandbox_conf_skills(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
+/* When "user" is known: warns of libraries that the workers can't read. */
+void ngx_http_sandbox_skills_init_module(ngx_cycle_t *cycle,
+    ngx_http_sandbox_main_conf_t *smcf);
+
 
 /* ngx_http_sandbox_skills.c: the routes, and how a skill is told in JSON */
 

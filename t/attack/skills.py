@@ -225,13 +225,16 @@ def alike():
         found = json.loads(result["stdout"])
         same(sorted(found), sorted(kept))
         for name, data in kept.items():
-            with open("/tmp/skill-attack.tar", "wb") as f:
-                f.write(data)
-            want = expected(data)
-            odd = {bytes.fromhex(k): (found[name].get(k), want.get(k))
-                   for k in set(found[name]) | set(want)
-                   if found[name].get(k) != want.get(k)}
-            same(odd, {}, "seed %d, in /tmp/skill-attack.tar" % SEED)
+            try:
+                want = expected(data)
+                odd = {bytes.fromhex(k): (found[name].get(k), want.get(k))
+                       for k in set(found[name]) | set(want)
+                       if found[name].get(k) != want.get(k)}
+                same(odd, {}, "seed %d, in /tmp/skill-attack.tar" % SEED)
+            except Exception:
+                with open("/tmp/skill-attack.tar", "wb") as f:
+                    f.write(data)
+                raise
         taken += len(kept)
     print("# seed %d: %d tars, %d taken" % (SEED, tried, taken))
     same(g.output("c", ELSEWHERE),

@@ -675,6 +675,20 @@ def configuration():
         check(status == 1 and text in said and "wrong.conf:" in said, line,
               said)
     same(complaint("", "sandbox_skills %s; " % g.library)[0], 0)
+    # what the workers can't read, or can write, is told
+    for mode, owner, text in (
+            (0o755, "root", None), (0o700, "root", "can't read"),
+            (0o744, "root", "can't read"), (0o777, "root", "can write into"),
+            (0o700, "www-data", "can write into"), (0o750, "root", None)):
+        if os.geteuid() != 0:
+            continue
+        os.mkdir(g.dir + "/modes")
+        os.chmod(g.dir + "/modes", mode)
+        shutil.chown(g.dir + "/modes", owner)
+        status, said = complaint("sandbox_skills %s/modes;" % g.dir)
+        check(status == 0 and ("[warn]" in said) == bool(text)
+              and (text or "") in said, oct(mode), owner, said)
+        os.rmdir(g.dir + "/modes")
 
 
 @test("sandboxctl skills pack: the same tar for the same files")
