@@ -7,6 +7,7 @@ import fnmatch
 import hashlib
 import re
 import struct
+import time
 
 import wire
 
@@ -22,6 +23,10 @@ def records(items):
 
 class Files:
     """What a Connection of the mock does with FILE_... operations."""
+
+    def wait(self):
+        """Before each answer, and each part of one."""
+        time.sleep(self.session.slow)
 
     def place(self):
         path = self.fields.get("PATH", b"")
@@ -49,6 +54,7 @@ class Files:
         self.send(wire.frame(wire.RESULT, wire.fields(*pairs)))
 
     def operation_file_read(self):
+        self.wait()
         if self.absent():
             return
         path = self.place()
@@ -66,14 +72,18 @@ class Files:
             ("STATUS", 200), *self.about(*found))))
         data = found[0]
         for at in range(0, len(data), PIECE):
+            self.wait()
             self.send(wire.frame(wire.DATA, data[at:at + PIECE]))
+        self.wait()
         self.end(("BYTES", len(data)))
 
     def operation_file_write(self):
         session, path = self.session, self.place()
         session.touch()
+        self.wait()
         self.headed = True
         self.send(wire.frame(wire.HEAD, wire.fields(("STATUS", 200))))
+        self.wait()
         old = session.files.get(path)
         wanted = self.fields.get("IF_MATCH")
         if self.below(path):
@@ -148,5 +158,6 @@ class Files:
         self.headed = True
         self.send(wire.frame(wire.HEAD, wire.fields(("STATUS", 200))))
         for piece in records(found[:limit]):
+            self.wait()
             self.send(wire.frame(wire.DATA, piece))
         self.end(("MORE", int(len(found) > limit)))

@@ -39,6 +39,8 @@ command is answered with exit 0 and the request as JSON on stdout.
                   its events stay; ATTACH, CANCEL, STDIN, a repeated id find it
   copy            (with keep) stdin to stdout as it comes, until its end
   forget          (with keep) its events, but not its receipt
+  slow=SECONDS    from now on files of this session take that long, and again
+                  for each part of an answer
   lines=N,SECONDS N lines of numbers on stdout, that far apart
 
 With STREAM there is a STARTED before the first output or the result, and the
@@ -81,6 +83,7 @@ class Session:
         self.receipts = []
         self.files = {}             # path: (bytes, number of the writing)
         self.written = 0
+        self.slow = 0
 
     @property
     def sandbox_id(self):
@@ -358,6 +361,8 @@ class Connection(mock_files.Files):
                 self.pause(float(seconds or 0))
         elif name == "skip":
             self.seq += int(value)
+        elif name == "slow":
+            self.session.slow = float(value)
         elif name == "nostarted":
             self.quiet = True
         elif name == "await":

@@ -641,7 +641,7 @@ def edit_exact():
     put("x" * 3000000 + "needle" + "y" * 3000000)
     same(edit("needle", "thread"), 1)
     same(edit("needle", "thread"), "edit_not_found")
-    same(edit("x", "z" * 100, replaceAll=True), "file_too_large")
+    same(edit("x" * 1000, "z" * 10000, replaceAll=True), "file_too_large")
     same(edit("thread", "needle"), 1)
     # somebody else was quicker
     put("one two")
@@ -860,6 +860,53 @@ def label():
                    commandId="once"), "command_id_reused")
     sent = json.loads(c.done("run_command", command="what")["stdout"])
     same(len(sent["LABEL"]), 32)
+
+
+@test("mcp/hang-ups", 180)
+def hang_ups():
+    """Clients that are gone at any moment of any tool leave nothing open."""
+    c = fresh()
+    c.done("save_file", path="f", content="old\n" + "x" * 60000)
+    c.done("save_file", path="d/g", content="old\n")
+    c.done("run_command", command="mock: slow=0.01")
+    calls = [("read_file", {"path": "f"}),
+             ("edit_file", {"path": "f", "oldString": "old",
+                            "newString": "old"[::-1] + "old"}),
+             ("save_file", {"path": "h", "content": "y" * 300000}),
+             ("search_files", {"path": "d", "pattern": "old"}),
+             ("download_file", {"path": "f", "overwrite": True}),
+             ("delete_file", {"path": "none"}),
+             ("run_command", {"command": "mock: sleep=0.05 stdout=x",
+                              "target": {"id": "x"}}),
+             ("run_command", {"command": "mock: sleep=0.05 stdout=x"})]
+    worker = g.workers()[0]
+
+    def descriptors():
+        return len(os.listdir("/proc/%d/fd" % worker))
+
+    before = descriptors()
+    for revision in (LEGACY, MODERN):
+        d = Client(g, c.path.split("/")[2], revision)
+        for tool, arguments in calls:
+            body = json.dumps(d.message("tools/call", {
+                "name": tool, "arguments": arguments})).encode()
+            headers = {"MCP-Protocol-Version": revision}
+            if revision == MODERN:
+                headers.update({"Mcp-Method": "tools/call",
+                                "Mcp-Name": tool})
+            for wait in (0, 0.005, 0.015, 0.025, 0.035, 0.05, 0.08, 0.12):
+                connection = g.connect()
+                connection.request("POST", "/sandbox/" + d.path, body,
+                                   g.headers("", body, headers))
+                time.sleep(wait)
+                connection.close()
+    wait_for(lambda: descriptors() <= before, 30, "no descriptor left open")
+    same(g.workers(), [worker])
+    c.done("run_command", command="mock: slow=0")
+    check("old" in c.done("read_file", path="f", limit=1)["text"], "whole")
+    check(c.done("run_command", command="mock: stdout=x")["stdout"] == "x",
+          "as before")
+    g.expected += ["broke the protocol"]
 
 
 @test("mcp/conversation")
