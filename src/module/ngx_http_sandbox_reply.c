@@ -162,9 +162,12 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
     ctx->own = 1;
     problem = &ctx->problem;
 
-    /* an answer before the end of the body: nginx will close, so it is said */
+    /*
+     * Before the end of the body, or instead of an answer that was begun:
+     * nginx will close, so it is said.
+     */
 
-    if (r->reading_body) {
+    if (r->reading_body || r->filter_finalize) {
         r->keepalive = 0;
     }
 

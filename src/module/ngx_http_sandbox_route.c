@@ -314,6 +314,18 @@ ngx_http_sandbox_route(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         return;
     }
 
+    /* to ignore it could cost somebody his file */
+
+    if ((r->method & (NGX_HTTP_PUT|NGX_HTTP_DELETE))
+        && r->headers_in.if_unmodified_since && !r->headers_in.if_match)
+    {
+        refusal->status = NGX_HTTP_BAD_REQUEST;
+        ngx_str_set(&refusal->code, "bad_request");
+        ngx_str_set(&refusal->detail, "If-Unmodified-Since is not understood "
+                                      "here: a change takes If-Match.");
+        return;
+    }
+
     ctx->route = found;
     ctx->conversation = parts[0];
     ctx->name = parts[1];

@@ -115,8 +115,9 @@ def codes():
         g.description.doc["components"]["schemas"]["Problem"]["properties"]
         ["code"]["enum"]), "of Problem")
     docs = set()
+    errors = source("docs/api.md").partition("\n## Errors\n")[2]
     for status, cell in re.findall(r"^\| (\d{3}) \| ([^|]+) \|",
-                                   source("docs/api.md"), re.M):
+                                   errors.partition("\n## ")[0], re.M):
         docs |= {(int(status), c) for c in re.findall("`([a-z_]+)`", cell)}
     same(sorted(docs ^ described), [], "docs/api.md and openapi.json differ")
     wire = {(int(s), c) for c, s in re.findall(

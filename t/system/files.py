@@ -220,6 +220,20 @@ def overwrite():
     code(g.request("PUT", save + "/o", b"6", headers={"If-Match": first}),
          412, "precondition_failed")
     same(g.request("GET", save + "/o").body, b"new")
+    # by a time: of what is read, but no change is made by half a condition
+    past = {"If-Unmodified-Since": "Tue, 15 Nov 1994 12:45:26 GMT"}
+    for path in (save + "/o", V + "over/fs/o"):
+        for method in ("PUT", "DELETE"):
+            r = g.request(method, path, b"7" if method == "PUT" else None,
+                          headers=past)
+            code(r, 400, "bad_request")
+            check("If-Match" in r.json["detail"], "what to do", r)
+        check(g.request("GET", path).body == b"new", "changed", path)
+    code(g.request("GET", save + "/o", headers=past), 412,
+         "precondition_failed")
+    r = g.request("PUT", save + "/o", b"8", headers=dict(past, **{
+        "If-Match": "*"}))
+    same(r.status, 200)
 
 
 @test("files/directory-as-file")
@@ -340,6 +354,14 @@ def headers():
             same(r.body, b"<script>" if method == "GET" else b"")
     same(call("HEAD", "head", "").status, 200)
     same(call("HEAD", "head", "none").status, 404)
+    for name in ("отчёт (1).txt", "🤣.txt", "a\"b;c'd\\e.txt",
+                 "new\r\nSet-Cookie: x=1"):
+        put("head", name, b"x")
+        r = get("head", name)
+        value, = r.headers.get_all("Content-Disposition")
+        check(value.isascii() and "Set-Cookie" not in r.headers, r)
+        same(urllib.parse.unquote(value.partition("filename*=UTF-8''")[2]),
+             name)
 
 
 @test("files/traversal")
@@ -731,6 +753,16 @@ def early():
         same((r.status, r.headers["Connection"]), (422, "close"))
         r.read()
         c.close()
+    # nginx's own refusal of an answer that was begun
+    same(g.request("PUT", V + "early/files/f", b"x").status, 201)
+    c = g.connect()
+    for header, value in (("If-Match", '"x"'), ("If-Unmodified-Since",
+                                                "Tue, 15 Nov 1994 12:45:26 "
+                                                "GMT")):
+        r = g.request("GET", V + "early/files/f", headers={header: value},
+                      connection=c)
+        same((r.status, r.headers["Connection"]), (412, "close"))
+    c.close()
     # one that is all here costs no connection
     c = g.connect()
     for _ in range(3):
