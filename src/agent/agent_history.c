@@ -45,7 +45,9 @@ static void agent_history_remove(unsigned i);
 
 agent_history_table_t    agent_history;
 
-static agent_history_t  *agent_history_unused;   /* entries */
+static agent_history_t  *agent_history_unused;   /* entries, given back */
+static agent_history_t  *agent_history_fresh;    /* never used, in a row */
+static size_t            agent_history_nfresh;
 
 
 uint64_t
@@ -417,7 +419,6 @@ agent_history_hold(agent_history_t *h, uint8_t *fields, size_t size,
 agent_history_t *
 agent_history_alloc(void)
 {
-    size_t                  i;
     agent_history_t        *h;
     agent_history_arena_t  *arena;
 
@@ -436,15 +437,23 @@ agent_history_alloc(void)
         agent_history.hashes = arena->hashes;
         agent_history.ids = arena->ids;
 
-        for (i = AGENT_HISTORY_KNOWN + 1; i > 0; i--) {
-            agent_history_free(&arena->entries[i - 1]);
-        }
+        /* what is not used takes no memory */
+
+        agent_history_fresh = arena->entries;
+        agent_history_nfresh = AGENT_HISTORY_KNOWN + 1;
     }
 
     h = agent_history_unused;
 
     if (h != NULL) {
         agent_history_unused = h->next;
+
+    } else if (agent_history_nfresh) {
+        h = agent_history_fresh++;
+        agent_history_nfresh--;
+    }
+
+    if (h != NULL) {
         memset(h, 0, sizeof(agent_history_t));
         h->place = -1;
     }

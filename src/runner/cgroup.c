@@ -235,7 +235,7 @@ runner_cgroups_start(runner_cgroups_t *cgroups, runner_error_t *err)
 
         if (umount2(cgroups->unified, MNT_DETACH) == -1
             || mount("tmpfs", cgroups->unified, "tmpfs",
-                     MS_NOSUID|MS_NODEV|MS_NOEXEC, "size=1m,mode=755") == -1)
+                     MS_NOSUID|MS_NODEV|MS_NOEXEC, "size=64m,mode=755") == -1)
         {
             return runner_error(err, "no_cgroups", errno, "can't hide \"%s\" "
                                 "from the runtime.  Remedy: run on the host "
