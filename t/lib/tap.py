@@ -4,11 +4,14 @@ A test is a function with the decorator `test("group/slug")`.  It fails by
 `assert`, an exception, or a `check(...)` that does not hold; it is skipped by
 `skip("reason")`.  `main()` runs them in order of definition, or those named on
 the command line, each under a deadline of its own, so that nothing hangs.
+Those that mostly wait, and disturb nobody, may be `beside` each other: all that
+follow one another with it run at the same time.
 """
 
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 
@@ -24,9 +27,9 @@ class Deadline(BaseException):
     """Not an Exception, so that no `except Exception` of a test eats it."""
 
 
-def test(name, seconds=120):
+def test(name, seconds=120, beside=False):
     def keep(function):
-        TESTS.append((name, seconds, function))
+        TESTS.append((name, seconds, function, beside))
         return function
     return keep
 
@@ -65,6 +68,66 @@ def run_one(seconds, function):
         signal.signal(signal.SIGALRM, old)
 
 
+class Beside:
+    """A test in a thread: run() is for its end, and raises what it did."""
+
+    def __init__(self, seconds, function):
+        self.seconds = seconds
+        self.function = function
+        self.error = None
+        self.begun = self.ended = time.monotonic()
+        self.thread = threading.Thread(target=self.work, daemon=True)
+        self.thread.start()
+
+    def work(self):
+        try:
+            self.function()
+        except BaseException as error:
+            self.error = error
+        self.ended = time.monotonic()
+
+    def run(self):
+        until = self.begun + self.seconds * SLOW
+        self.thread.join(max(0, until - time.monotonic()))
+        if self.thread.is_alive():
+            self.ended = time.monotonic()
+            raise Deadline("not done after %d s" % self.seconds)
+        if self.error is not None:
+            raise self.error
+
+
+class Alone:
+    """A test in the main thread."""
+
+    def __init__(self, seconds, function):
+        self.seconds = seconds
+        self.function = function
+        self.begun = self.ended = 0
+
+    def run(self):
+        self.begun = time.monotonic()
+        try:
+            run_one(self.seconds, self.function)
+        finally:
+            self.ended = time.monotonic()
+
+
+def one_by_one(tests):
+    """Name and test of each, begun when it is its turn."""
+    i = 0
+    while i < len(tests):
+        n = i
+        while n < len(tests) and tests[n][3]:
+            n += 1
+        if n - i < 2:
+            n = i + 1
+            yield tests[i][0], Alone(*tests[i][1:3])
+        else:
+            yield from [(name, Beside(seconds, function))
+                        for name, seconds, function, _ in tests[i:n]]
+        i = n
+
+
 def main(setup=None, teardown=None):
     """Runs the tests of this file and ends the process."""
     # a TERM must run the teardown as well
@@ -85,10 +148,9 @@ def main(setup=None, teardown=None):
                 print("not ok 1 - setup")
                 for line in traceback.format_exc().splitlines():
                     print("#   " + line)
-        for number, (name, seconds, function) in enumerate(tests, 1):
-            begun = time.monotonic()
+        for number, (name, one) in enumerate(one_by_one(tests), 1):
             try:
-                run_one(seconds, function)
+                one.run()
             except Skip as reason:
                 print("ok %d - %s # SKIP %s" % (number, name, reason))
             except (Exception, Deadline) as error:
@@ -98,13 +160,16 @@ def main(setup=None, teardown=None):
                     else "%s: %s" % (type(error).__name__, error)
                 for line in text.splitlines():
                     print("#   " + line)
-                for step in traceback.extract_tb(error.__traceback__)[2:]:
+                steps = traceback.extract_tb(error.__traceback__)
+                while len(steps) > 1 and steps[0].filename == __file__:
+                    steps.pop(0)
+                for step in steps:
                     print("#   at %s:%d %s" % (step.filename, step.lineno,
                                                step.line))
             else:
                 print("ok %d - %s" % (number, name))
-            if time.monotonic() - begun > 3:
-                print("# %.1f s" % (time.monotonic() - begun))
+            if one.ended - one.begun > 3:
+                print("# %.1f s" % (one.ended - one.begun))
             out.flush()
     finally:
         if teardown:

@@ -78,8 +78,22 @@ def kill_agent(r, name):
 
 def settle(r, name):
     """Until what ended is on the disk: it is written after the answer."""
-    time.sleep(0.3)
     history(r, name)
+    quiet(agent_of(r, name))
+
+
+def quiet(pid):
+    """Until a process has slept for longer than what waits to be written."""
+    def look():
+        with open("/proc/%d/status" % pid) as f:
+            lines = dict(line.split(":", 1) for line in f)
+        return lines["State"].split()[0], lines["voluntary_ctxt_switches"]
+
+    def slept():
+        before = look()
+        time.sleep(0.3)
+        return before[0] == "S" and look() == before
+    wait_for(slept, 20, "an agent that has nothing to do")
 
 
 @test("history/receipts")
@@ -274,7 +288,10 @@ def never_twice():
                    for n in range(3)]
         for t in threads:
             t.start()
-        for _ in range(25):
+        until = time.monotonic() + 60
+        deaths = 0
+        while deaths < 25 or len(answered) < 51 and time.monotonic() < until:
+            deaths += 1
             time.sleep(rnd.uniform(0.02, 0.25))
             record = r.record("n")
             pid = int(record["pid"]) if record else 0
@@ -645,7 +662,7 @@ def over_http():
         t = threading.Thread(target=lambda: lost.append(
             g.command("h", "sleep 60", commandId="dies")))
         pid = g.agent("h")                  # by a command of its own
-        time.sleep(1)                       # output is on the disk soon
+        quiet(pid)                          # output is on the disk
         t.start()
         wait_for(lambda: get("/dies").status == 200
                  and get("/dies").json["state"] == "running", 10, "its start")

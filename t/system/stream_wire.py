@@ -287,33 +287,6 @@ def order_across():
     same(a.seq, list(range(1, len(a.seq) + 1)))
 
 
-@test("streaming/characters")
-def characters():
-    """No event splits a character, and half of one does not wait for ever."""
-    pieces = []
-
-    def take(sock):
-        while True:
-            kind, payload = wire.read_frame(sock)
-            if kind == wire.STDOUT:
-                pieces.append(payload[8:])
-            if kind == wire.RESULT:
-                return
-
-    for lead in range(3):
-        with stream("utf8", "python3 -c 'print(\"x\" * %d + \"€\" * 70000, "
-                    "end=\"\")'" % lead) as s:
-            take(s.sock)
-    check(len(pieces) > 70, "pieces", len(pieces))
-    for p in pieces:
-        p.decode()
-    with stream("utf8", "printf '\\342'; sleep 5; printf '\\202\\254'") as s:
-        begin = time.monotonic()
-        s.until(lambda a: a.stdout)
-        check(time.monotonic() - begin < 4, "half a character was kept")
-        same(s.until().stdout, "€".encode())
-
-
 @test("streaming/binary")
 def binary():
     data = os.urandom(300000)
@@ -429,12 +402,6 @@ def hang_up():
     a = attach("gone", "gone").end()
     same((a.stdout, a.outcome), (b"done\n", "exit"))
     same(run("gone", "cat f").stdout, b"x\n")
-
-
-@test("streaming/heartbeat", seconds=60)
-def heartbeat():
-    a = stream("beat", "sleep 11").end()
-    check(a.pings >= 2, "PINGs in 11 s:", a.pings)
 
 
 @test("streaming/chaos", seconds=180)
@@ -622,38 +589,6 @@ def cancel_left():
 
 # --- STDIN -----------------------------------------------------------------
 
-@test("stdin/in-order")
-def stdin_in_order():
-    s = stream("stdin", "cat", "cat", body=b"body ", STDIN_OPEN=1)
-    s.until(lambda a: a.stdout == b"body ")
-    a = stdin("stdin", "cat", b"one ")
-    same((a.result["BYTES"], a.result["COMMAND_ID"]), (4, b"cat"))
-    same(stdin("stdin", "cat", chunks=[b"tw", b"o", b" "]).result["BYTES"], 4)
-    same(stdin("stdin", "cat").result["BYTES"], 0)
-    s.until(lambda a: a.stdout == b"body one two ")
-    same(stdin("stdin", "cat", b"end", eof=1).result["BYTES"], 3)
-    a = s.end()
-    same((a.stdout, a.outcome), (b"body one two end", "exit"))
-    same(stdin("stdin", "cat", b"x").code, "command_ended")
-    same(stdin("stdin", "no", b"x").code, "command_not_found")
-
-    s = stream("stdin", "sleep 1; cat", "closed")
-    s.until(lambda a: a.started)
-    same(stdin("stdin", "closed", b"x").code, "stdin_closed", "without OPEN")
-    same(s.end().stdout, b"")
-
-    s = stream("stdin", "cat; sleep 1", "eof", STDIN_OPEN=1)
-    same(stdin("stdin", "eof", eof=1).result["BYTES"], 0)
-    same(stdin("stdin", "eof", b"x").code, "stdin_closed", "after the end")
-    same(s.end().stdout, b"")
-
-    s = stream("stdin", "exec < /dev/null; sleep 1", "away", STDIN_OPEN=1)
-    s.until(lambda a: a.started)
-    wait_for(lambda: stdin("stdin", "away", b"x").code == "stdin_closed", 5,
-             "the end of its reader")
-    s.end()
-
-
 @test("stdin/waits")
 def stdin_waits():
     """Several at once, before it runs and while it reads nothing."""
@@ -673,44 +608,6 @@ def stdin_waits():
     a = s.end()
     same(a.stdout, b"".join(b"%d\n" % n * 3000 for n in range(20)))
     blocker.end()
-
-
-@test("stdin/back-pressure", seconds=120)
-def stdin_back_pressure():
-    """20 MiB to a command that sleeps first: they wait in the client."""
-    agent = agent_of("pressure")
-    before = pss(agent)
-    out = []
-    s = stream("pressure", "sleep 2; sha256sum; sleep 0.1", "it", STDIN_OPEN=1)
-    s.until(lambda a: a.started)
-    data = os.urandom(20 << 20)
-    chunks = [data[n:n + 200000] for n in range(0, len(data), 200000)]
-    t = threading.Thread(target=lambda: out.append(
-        stdin("pressure", "it", chunks=chunks, eof=1)))
-    t.start()
-    time.sleep(1)
-    most = pss(agent)
-    check(t.is_alive(), "20 MiB were taken by a command that sleeps")
-    t.join()
-    same(out[0].result["BYTES"], len(data))
-    same(s.end().stdout.decode().split()[0],
-         hashlib.sha256(data).hexdigest())
-    print("# agent: Pss %d KiB before, %d KiB with a STDIN that waits"
-          % (before, most))
-    check(most < before + 1536, "Pss in KiB:", before, most)
-
-    # nobody reads: PING until its end, then what was taken
-    s = stream("pressure", "sleep 7", "sleeps", STDIN_OPEN=1)
-    s.until(lambda a: a.started)
-    a = stdin("pressure", "sleeps", data)
-    check(0 < a.result["BYTES"] < 1 << 20 and a.pings >= 1, "got", a)
-    s.end()
-    s = stream("pressure", "sleep 1; exec 0<&-; sleep 1", "sleeps2",
-               STDIN_OPEN=1)
-    s.until(lambda a: a.started)
-    a = stdin("pressure", "sleeps2", data)
-    check(0 < a.result["BYTES"] < 1 << 20, "got", a)
-    s.end()
 
 
 @test("stdin/bad-body")
@@ -795,19 +692,6 @@ def background_limits():
     same(processes("blimits", "sleep 6403"), 0)
 
 
-@test("background/queued")
-def background_queued():
-    first = stream("bqueue", "sleep 1; echo first > f", "first")
-    first.until(lambda a: a.started)
-    second = stream("bqueue", "cat f; sleep 2; echo over", "second", DETACH=1,
-                    STREAM=0)
-    third = stream("bqueue", "echo third", "third")
-    same(second.end().result["COMMAND_STATE"], 1)
-    same(third.end().stdout, b"third\n", "the next one does not wait")
-    same(attach("bqueue", "second").end().stdout, b"first\nover\n")
-    first.end()
-
-
 @test("background/run-slot")
 def background_slot():
     """It gives its run slot back once it runs."""
@@ -853,33 +737,6 @@ def late_output():
              == b"wrote\n", 20, "the flood")
 
 
-@test("exec/left-until-its-wall")
-def left_wall():
-    a = run("wall", "sleep 6501 & echo up", wall_ms=5000)
-    same((a.stdout, a.outcome), (b"up\n", "exit"))
-    same(processes("wall", "sleep 6501"), 1)
-    wait_for(lambda: processes("wall", "sleep 6501") == 0, 20, "its cap")
-
-
-@test("exec/receipt-true")
-def receipt_true():
-    # four orphans of 250 ms each, whose parents are gone
-    a = run("true", "for n in 1 2 3 4; do (setsid python3 -c 'import time\n"
-            "while time.process_time() < 0.25: pass' &) ; done; sleep 0.1; "
-            "while pgrep python3 > /dev/null; do sleep 0.05; done")
-    check(900000 < a.result["CPU_US"] < 4000000, "CPU_US", a.result)
-    a = run("true", "sleep 0.7; python3 -c 'x = bytearray(100 << 20)'")
-    check(700000 <= a.result["DURATION_US"] < 20000000, "DURATION", a.result)
-    check(a.result["MEMORY_PEAK"] == 0
-          or 100 << 20 < a.result["MEMORY_PEAK"] < 400 << 20, "peak",
-          a.result)
-    first = stream("true", "sleep 1", "first")
-    first.until(lambda a: a.started)
-    a = run("true", "true")
-    check(a.result["QUEUED_US"] > 500000, "QUEUED", a.result)
-    first.end()
-
-
 @test("exec/disk-full", seconds=120)
 def disk_full():
     a = run("full", "false", disk=64)
@@ -916,6 +773,151 @@ def overshoot():
           % (sorted(late)[10], max(late), sorted(begin)[10], max(begin)))
     check(max(late) < 5000, "overshoot in ms", late)
     same(processes("shoot", "sleep 660."), 0)
+
+
+# --- what mostly waits -------------------------------------------------------
+
+@test("streaming/heartbeat", seconds=60, beside=True)
+def heartbeat():
+    a = stream("beat", "sleep 11").end()
+    check(a.pings >= 2, "PINGs in 11 s:", a.pings)
+
+
+@test("streaming/characters", beside=True)
+def characters():
+    """No event splits a character, and half of one does not wait for ever."""
+    pieces = []
+
+    def take(sock):
+        while True:
+            kind, payload = wire.read_frame(sock)
+            if kind == wire.STDOUT:
+                pieces.append(payload[8:])
+            if kind == wire.RESULT:
+                return
+
+    for lead in range(3):
+        with stream("utf8", "python3 -c 'print(\"x\" * %d + \"€\" * 70000, "
+                    "end=\"\")'" % lead) as s:
+            take(s.sock)
+    check(len(pieces) > 70, "pieces", len(pieces))
+    for p in pieces:
+        p.decode()
+    with stream("utf8", "printf '\\342'; sleep 5; printf '\\202\\254'") as s:
+        begin = time.monotonic()
+        s.until(lambda a: a.stdout)
+        check(time.monotonic() - begin < 4, "half a character was kept")
+        same(s.until().stdout, "€".encode())
+
+
+@test("stdin/in-order", beside=True)
+def stdin_in_order():
+    s = stream("stdin", "cat", "cat", body=b"body ", STDIN_OPEN=1)
+    s.until(lambda a: a.stdout == b"body ")
+    a = stdin("stdin", "cat", b"one ")
+    same((a.result["BYTES"], a.result["COMMAND_ID"]), (4, b"cat"))
+    same(stdin("stdin", "cat", chunks=[b"tw", b"o", b" "]).result["BYTES"], 4)
+    same(stdin("stdin", "cat").result["BYTES"], 0)
+    s.until(lambda a: a.stdout == b"body one two ")
+    same(stdin("stdin", "cat", b"end", eof=1).result["BYTES"], 3)
+    a = s.end()
+    same((a.stdout, a.outcome), (b"body one two end", "exit"))
+    same(stdin("stdin", "cat", b"x").code, "command_ended")
+    same(stdin("stdin", "no", b"x").code, "command_not_found")
+
+    s = stream("stdin", "sleep 1; cat", "closed")
+    s.until(lambda a: a.started)
+    same(stdin("stdin", "closed", b"x").code, "stdin_closed", "without OPEN")
+    same(s.end().stdout, b"")
+
+    s = stream("stdin", "cat; sleep 1", "eof", STDIN_OPEN=1)
+    same(stdin("stdin", "eof", eof=1).result["BYTES"], 0)
+    same(stdin("stdin", "eof", b"x").code, "stdin_closed", "after the end")
+    same(s.end().stdout, b"")
+
+    s = stream("stdin", "exec < /dev/null; sleep 1", "away", STDIN_OPEN=1)
+    s.until(lambda a: a.started)
+    wait_for(lambda: stdin("stdin", "away", b"x").code == "stdin_closed", 5,
+             "the end of its reader")
+    s.end()
+
+
+@test("stdin/back-pressure", seconds=120, beside=True)
+def stdin_back_pressure():
+    """20 MiB to a command that sleeps first: they wait in the client."""
+    agent = agent_of("pressure")
+    before = pss(agent)
+    out = []
+    s = stream("pressure", "sleep 2; sha256sum; sleep 0.1", "it", STDIN_OPEN=1)
+    s.until(lambda a: a.started)
+    data = os.urandom(20 << 20)
+    chunks = [data[n:n + 200000] for n in range(0, len(data), 200000)]
+    t = threading.Thread(target=lambda: out.append(
+        stdin("pressure", "it", chunks=chunks, eof=1)))
+    t.start()
+    time.sleep(1)
+    most = pss(agent)
+    check(t.is_alive(), "20 MiB were taken by a command that sleeps")
+    t.join()
+    same(out[0].result["BYTES"], len(data))
+    same(s.end().stdout.decode().split()[0],
+         hashlib.sha256(data).hexdigest())
+    print("# agent: Pss %d KiB before, %d KiB with a STDIN that waits"
+          % (before, most))
+    check(most < before + 1536, "Pss in KiB:", before, most)
+
+    # nobody reads: PING until its end, then what was taken
+    s = stream("pressure", "sleep 7", "sleeps", STDIN_OPEN=1)
+    s.until(lambda a: a.started)
+    a = stdin("pressure", "sleeps", data)
+    check(0 < a.result["BYTES"] < 1 << 20 and a.pings >= 1, "got", a)
+    s.end()
+    s = stream("pressure", "sleep 1; exec 0<&-; sleep 1", "sleeps2",
+               STDIN_OPEN=1)
+    s.until(lambda a: a.started)
+    a = stdin("pressure", "sleeps2", data)
+    check(0 < a.result["BYTES"] < 1 << 20, "got", a)
+    s.end()
+
+
+@test("background/queued", beside=True)
+def background_queued():
+    first = stream("bqueue", "sleep 1; echo first > f", "first")
+    first.until(lambda a: a.started)
+    second = stream("bqueue", "cat f; sleep 2; echo over", "second", DETACH=1,
+                    STREAM=0)
+    third = stream("bqueue", "echo third", "third")
+    same(second.end().result["COMMAND_STATE"], 1)
+    same(third.end().stdout, b"third\n", "the next one does not wait")
+    same(attach("bqueue", "second").end().stdout, b"first\nover\n")
+    first.end()
+
+
+@test("exec/left-until-its-wall", beside=True)
+def left_wall():
+    a = run("wall", "sleep 6501 & echo up", wall_ms=5000)
+    same((a.stdout, a.outcome), (b"up\n", "exit"))
+    same(processes("wall", "sleep 6501"), 1)
+    wait_for(lambda: processes("wall", "sleep 6501") == 0, 20, "its cap")
+
+
+@test("exec/receipt-true", beside=True)
+def receipt_true():
+    # four orphans of 250 ms each, whose parents are gone
+    a = run("true", "for n in 1 2 3 4; do (setsid python3 -c 'import time\n"
+            "while time.process_time() < 0.25: pass' &) ; done; sleep 0.1; "
+            "while pgrep python3 > /dev/null; do sleep 0.05; done")
+    check(900000 < a.result["CPU_US"] < 4000000, "CPU_US", a.result)
+    a = run("true", "sleep 0.7; python3 -c 'x = bytearray(100 << 20)'")
+    check(700000 <= a.result["DURATION_US"] < 20000000, "DURATION", a.result)
+    check(a.result["MEMORY_PEAK"] == 0
+          or 100 << 20 < a.result["MEMORY_PEAK"] < 400 << 20, "peak",
+          a.result)
+    first = stream("true", "sleep 1", "first")
+    first.until(lambda a: a.started)
+    a = run("true", "true")
+    check(a.result["QUEUED_US"] > 500000, "QUEUED", a.result)
+    first.end()
 
 
 main(start, stop)

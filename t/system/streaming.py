@@ -125,26 +125,6 @@ def together(functions):
     same(failures[:3], [], "failures")
 
 
-@test("streaming/first-event")
-def first_event():
-    """Through gzip and a second nginx in front, and without."""
-    g.run("first", "true")
-    for options in (dict(), dict(h2=True), dict(accept=KINDS[1]),
-                    dict(port=g.front),
-                    dict(port=g.zipped, headers={"Accept-Encoding": "gzip"}),
-                    dict(port=g.front, headers={"Accept-Encoding": "gzip"})):
-        begun = time.monotonic()
-        with stream("first", "echo a; sleep 2; echo b", **options) as s:
-            same(s.until("stdout")["data"], "a\n")
-            check(time.monotonic() - begun < 1.5, "late:", options)
-            s.finish()
-            same(s.kinds, ["started", "stdout", "stdout", "result"])
-            same(s.text, "a\nb\n")
-            check(s.times[2] - s.times[1] > 1, "held back:", options)
-        if "headers" in options:
-            same(s.headers["content-encoding"], "gzip")
-
-
 @test("streaming/one-end", seconds=180)
 def one_end():
     """The stream reader refuses anything after a result."""
@@ -261,37 +241,6 @@ def framing():
             same(s.bytes("stdout"), bytes(range(256)) * 20)
 
 
-@test("streaming/slow-reader", seconds=240)
-def slow_reader():
-    """A minute without reading, while 100 MB are printed; both protocols at
-    the same time.  The command goes on, what was dropped is told."""
-    g.run("slow0", "true")
-    g.run("slow1", "true")
-    agents = [g.agent("slow0"), g.agent("slow1")]
-    before = pss(g.workers()), pss(agents)
-
-    def reader(h2):
-        def run():
-            name = "slow%d" % h2
-            with stream(name, "head -c 100000000 /dev/zero | tr '\\0' x; "
-                        "echo end >&2", h2, commandId="s", timeout=100) as s:
-                s.until("started")
-                time.sleep(60)
-                wait_for(lambda: known(name, "s").get("outcome") == "exit",
-                         60, "the end of the command")
-                grown = pss(g.workers()) - before[0]
-                check(grown < 4096, "workers grew by %d KiB" % grown)
-                s.finish()
-                gaps = sum(e["bytes"] for e in s.events if e["type"] == "gap")
-                same(len(s.bytes("stdout")) + gaps, 100000000)
-                check(gaps > 50000000, "gaps of %d bytes" % gaps)
-                same(s.bytes("stderr"), b"end\n")
-        return run
-    together([reader(h2) for h2 in PROTOCOLS])
-    grown = pss(agents) - before[1]
-    check(grown < 2 * 4096, "agents grew by %d KiB" % grown)
-
-
 @test("streaming/one-kilobyte-a-second", seconds=180)
 def kilobyte():
     """`yes` for its whole CPU time, somebody reads a bit of it: nobody's
@@ -312,41 +261,6 @@ def kilobyte():
           "grown by (worker, agent; KiB): %r" % most)
 
 
-@test("streaming/heartbeat", seconds=120)
-def heartbeat():
-    """Half a minute of silence, through a proxy that cuts after 9 s."""
-    for kind in KINDS:
-        s = whole("beat", "echo a; sleep 15; echo b", port=g.front,
-                  accept=kind)
-        same(s.text, "a\nb\n")
-        check(s.parser.pings >= 2, "signs of life:", s.parser.pings)
-    # one that waits for its turn has them, too
-    t = threading.Thread(target=lambda: g.run("beat", "sleep 12"))
-    t.start()
-    wait_for(lambda: g.status("beat")["running"] == 1, 10, "the first one")
-    s = whole("beat", "echo turn", port=g.front)
-    check(s.parser.pings >= 1, "signs of life of a queued one")
-    same(s.text, "turn\n")
-    t.join()
-
-
-@test("streaming/stream-client-gone", seconds=60)
-def client_gone():
-    """It goes on, and can be read by who knows its id, or looks it up."""
-    for h2 in PROTOCOLS:
-        with stream("gone", "echo a; sleep 2; echo b; touch done%d" % h2,
-                    h2) as s:
-            command = s.until("started")["commandId"]
-            s.until("stdout")
-        same(known("gone", command)["state"], "running")
-        wait_for(lambda: "outcome" in known("gone", command), 20, "its end")
-        same(known("gone", command)["stdout"], "a\nb\n")
-        same(g.output("gone", "ls done%d" % h2), "done%d\n" % h2)
-    listed = g.request("GET", "v1/conversations/gone/commands").json
-    check(command in [c["commandId"] for c in listed["commands"]],
-          "not in the history:", listed)
-
-
 @test("streaming/order-across")
 def order_across():
     for h2 in PROTOCOLS:
@@ -360,13 +274,32 @@ def order_across():
         same(s.bytes("stderr"), lines)
 
 
+# counts as long as nobody says that it is enough
+
+COUNTING = "n=1; until [ -e enough ]; do echo $n; n=$((n + 1)); sleep 0.1; " \
+    "done; echo end"
+
+
+def enough(conversation, gateway=None):
+    path = "v1/conversations/%s/fs/enough" % conversation
+    same((gateway or g).request("PUT", path, b"").status, 201)
+
+
+def counted(text):
+    """Every number once, and the end."""
+    numbers = text.split()
+    check(len(numbers) > 1, "so few:", text)
+    same(text, "".join("%d\n" % n for n in range(1, len(numbers)))
+         + "end\n")
+
+
 @test("streaming/reload", seconds=90)
 def reload():
     """A reload, and a worker killed, in mid-stream: every byte once."""
     for how in ("reload", "kill"):
-        streams = [stream("re%s%d" % (how, n), "for n in $(seq 40); do echo "
-                          "$n; sleep 0.1; done", n % 2 == 1, commandId="r",
-                          accept=KINDS[n // 2]) for n in range(4)]
+        streams = [stream("re%s%d" % (how, n), COUNTING, n % 2 == 1,
+                          commandId="r", accept=KINDS[n // 2])
+                   for n in range(4)]
         for s in streams:
             s.until("stdout")
         if how == "reload":
@@ -385,10 +318,10 @@ def reload():
             s.close()
             if how == "reload" and s.kind == "sse":
                 same(s.parser.retry, 1000)
+            enough("re%s%d" % (how, n))
             rest = whole("re%s%d" % (how, n), "r", n % 2 == 1, method="GET",
                          after=s.seq)
-            same((s.bytes("stdout") + rest.bytes("stdout")).decode(),
-                 "".join("%d\n" % i for i in range(1, 41)))
+            counted((s.bytes("stdout") + rest.bytes("stdout")).decode())
             same(g.status("re%s%d" % (how, n))["commands"], 1)
 
 
@@ -408,8 +341,7 @@ def upgrade():
                        stderr=subprocess.DEVNULL)
         pids.append(wait_for(lambda: read_pid(other), 20, "a master"))
         other.wait_ready()
-        with Stream(other, "upgrade", "for n in $(seq 50); do echo $n; "
-                    "sleep 0.1; done", commandId="u") as s:
+        with Stream(other, "upgrade", COUNTING, commandId="u") as s:
             s.until("stdout")
             os.kill(pids[0], signal.SIGUSR2)
             pids.append(wait_for(lambda: read_pid(other, pids[0]), 20,
@@ -419,11 +351,11 @@ def upgrade():
                 pass
             check(s.result is None, "over too early")
             same(s.parser.retry, 1000)
+            enough("upgrade", other)
             rest = Stream(other, "upgrade", "u", method="GET", after=s.seq)
             rest.finish()
             rest.close()
-            same(s.text + rest.text,
-                 "".join("%d\n" % i for i in range(1, 51)))
+            counted(s.text + rest.text)
         wait_for(lambda: not alive(pids[0]), 20, "the end of the old one")
     finally:
         for pid in pids:
@@ -439,27 +371,6 @@ def read_pid(other, not_this=None):
     except ValueError:
         return None
     return pid if pid != not_this else None
-
-
-@test("streaming/sandbox-deleted", seconds=60)
-def deleted():
-    """DELETE and reset end streams, those that run and those that wait."""
-    for method, path in (("DELETE", ""), ("POST", "/reset")):
-        with stream("del", "echo up; sleep 100", stdin="",
-                    commandId=method) as s:
-            s.until("stdout")
-            queued = stream("del", "touch ran", True, stdin="",
-                            commandId=method + "-2")
-            check(g.request(method, "v1/conversations/del" + path).status
-                  in (200, 204), "not ended")
-            same(s.finish()["outcome"], "sandbox_deleted")
-            for _ in queued:
-                pass
-            last = queued.events[-1]
-            check(last.get("outcome") == "sandbox_deleted"
-                  or last["type"] == "refused", "the queued one:", last)
-            queued.close()
-        same(g.run("del", "ls ran")["exitCode"], 2)
 
 
 @test("streaming/agent-killed", seconds=60)
@@ -610,80 +521,12 @@ def stdin_http():
     same(whole("stdin", "cat", accept=KINDS[1]).result["outcome"], "exit")
 
 
-@test("exec/stdin-nobody-reads", seconds=90)
-def stdin_nobody():
-    """More than the pipe and the agent hold waits, and is told what came of
-    it when the command ends."""
-    g.command("deaf", "sleep 8", background=True, commandId="deaf")
-    begun = time.monotonic()
-    r = g.request("POST", command_path("deaf", "deaf") + "/stdin",
-                  b"x" * (4 << 20))
-    check(time.monotonic() - begun > 3, "it did not wait", r)
-    check((r.status == 200 and r.json["bytes"] < 4 << 20)
-          or (r.status, r.json.get("code")) == (409, "command_ended"),
-          "told:", r)
-
-
-@test("concurrency/cancel", seconds=120)
-def cancels():
-    """A running one with three generations, a queued one, an ended one."""
-    for h2 in PROTOCOLS:
-        name = "cancel%d" % h2
-        g.run(name, "true")
-        group = cgroup_of(g.agent(name))
-        with stream(name, "bash -c 'bash -c \"sleep 301 & sleep 302 & wait\" "
-                    "& sleep 303 & wait' & setsid nohup sleep 304 & echo up; "
-                    "wait", h2, commandId="run", stdin="") as running:
-            running.until("stdout")
-            queued = stream(name, "touch ran", h2, commandId="wait",
-                            stdin="")        # its header comes with a ping
-            same(g.status(name)["queued"], 1, "queued")
-            same(known(name, "wait")["state"], "queued")
-            result = cancel(name, "wait")
-            same((result["outcome"], result["commandId"]),
-                 ("cancelled", "wait"))
-            same(queued.finish()["outcome"], "cancelled")
-            check("started" not in queued.kinds, "it had its turn")
-            queued.close()
-
-            result = cancel(name, "run")
-            same((result["outcome"], result["stdout"]), ("cancelled", "up\n"))
-            left = [p for p in in_cgroup(group) if sleeps(p)]
-            same(left, [], "processes of the tree")
-            same(running.finish()["outcome"], "cancelled")
-            same(running.text, "up\n")
-        same(g.run(name, "ls ran")["exitCode"], 2, "the queued one ran")
-        g.run(name, "echo fine", commandId="done")
-        result = cancel(name, "done")
-        same((result["outcome"], result["exitCode"], result["stdout"]),
-             ("exit", 0, "fine\n"))
-
-
-def sleeps(pid):
+def sleeps(pid, *seconds):
     try:
         with open("/proc/%d/cmdline" % pid) as f:
-            return f.read().startswith("sleep\0")
+            return f.read() in ["sleep\0%s\0" % n for n in seconds]
     except OSError:
         return False
-
-
-@test("concurrency/cancel-on-disconnect", seconds=90)
-def on_disconnect():
-    for h2 in PROTOCOLS:
-        name = "leave%d" % h2
-        s = stream(name, "echo up; sleep 300", h2, commandId="l",
-                   onDisconnect="cancel", stdin="")
-        s.until("stdout")
-        s.close(reset=h2)
-        result = wait_for(lambda: (lambda r: r if "outcome" in r else None)(
-            known(name, "l")), 15, "the end of the command")
-        same((result["outcome"], result["stdout"]), ("cancelled", "up\n"))
-        # and without it, nothing happens
-        s = stream(name, "echo up; sleep 2; echo end", h2, commandId="m")
-        s.until("stdout")
-        s.close()
-        wait_for(lambda: "outcome" in known(name, "m"), 15, "its end")
-        same(known(name, "m")["stdout"], "up\nend\n")
 
 
 @test("concurrency/no-mixing-of-streams", seconds=120)
@@ -724,6 +567,189 @@ def history():
     r = g.request("GET", "v1/conversations/pages/commands",
                   token=token(sub="mallory"))
     same((r.status, r.json["code"]), (404, "no_sandbox"))
+
+
+# What mostly waits.
+
+@test("streaming/slow-reader", seconds=240, beside=True)
+def slow_reader():
+    """A minute without reading, while 100 MB are printed; both protocols at
+    the same time.  The command goes on, what was dropped is told."""
+    g.run("slow0", "true")
+    g.run("slow1", "true")
+    agents = [g.agent("slow0"), g.agent("slow1")]
+    before = pss(g.workers()), pss(agents)
+
+    def reader(h2):
+        def run():
+            name = "slow%d" % h2
+            with stream(name, "head -c 100000000 /dev/zero | tr '\\0' x; "
+                        "echo end >&2", h2, commandId="s", timeout=100) as s:
+                s.until("started")
+                time.sleep(60)
+                wait_for(lambda: known(name, "s").get("outcome") == "exit",
+                         60, "the end of the command")
+                grown = pss(g.workers()) - before[0]
+                check(grown < 4096, "workers grew by %d KiB" % grown)
+                s.finish()
+                gaps = sum(e["bytes"] for e in s.events if e["type"] == "gap")
+                same(len(s.bytes("stdout")) + gaps, 100000000)
+                check(gaps > 50000000, "gaps of %d bytes" % gaps)
+                same(s.bytes("stderr"), b"end\n")
+        return run
+    together([reader(h2) for h2 in PROTOCOLS])
+    grown = pss(agents) - before[1]
+    check(grown < 2 * 4096, "agents grew by %d KiB" % grown)
+
+
+@test("streaming/first-event", beside=True)
+def first_event():
+    """Through gzip and a second nginx in front, and without."""
+    def one(n, options):
+        g.run("first%d" % n, "true")
+        with stream("first%d" % n, "echo a; sleep 4; echo b", **options) as s:
+            s.finish()
+            same(s.kinds, ["started", "stdout", "stdout", "result"])
+            same(s.text, "a\nb\n")
+            check(s.times[2] - s.times[1] > 2, "held back:", options)
+        if "headers" in options:
+            same(s.headers["content-encoding"], "gzip")
+
+    zipped = {"Accept-Encoding": "gzip"}
+    together([lambda n=n, options=options: one(n, options)
+              for n, options in enumerate((
+                  dict(), dict(h2=True), dict(accept=KINDS[1]),
+                  dict(port=g.front), dict(port=g.zipped, headers=zipped),
+                  dict(port=g.front, headers=zipped)))])
+
+
+@test("streaming/heartbeat", seconds=120, beside=True)
+def heartbeat():
+    """A quarter of a minute of silence, through a proxy that cuts after 9 s."""
+    def silent(kind):
+        s = whole("beat" + kind[0], "echo a; sleep 15; echo b", port=g.front,
+                  accept=kind)
+        same(s.text, "a\nb\n")
+        check(s.parser.pings >= 2, "signs of life:", s.parser.pings)
+
+    def queued():
+        # one that waits for its turn has them, too
+        t = threading.Thread(target=lambda: g.run("beat", "sleep 14"))
+        t.start()
+        wait_for(lambda: g.status("beat")["running"] == 1, 10, "the first")
+        s = whole("beat", "echo turn", port=g.front)
+        check(s.parser.pings >= 1, "signs of life of a queued one")
+        same(s.text, "turn\n")
+        t.join()
+
+    together([queued] + [lambda kind=kind: silent(kind) for kind in KINDS])
+
+
+@test("streaming/stream-client-gone", seconds=60, beside=True)
+def client_gone():
+    """It goes on, and can be read by who knows its id, or looks it up."""
+    for h2 in PROTOCOLS:
+        with stream("gone", "echo a; sleep 4; echo b; touch done%d" % h2,
+                    h2) as s:
+            command = s.until("started")["commandId"]
+            s.until("stdout")
+        same(known("gone", command)["state"], "running")
+        wait_for(lambda: "outcome" in known("gone", command), 20, "its end")
+        same(known("gone", command)["stdout"], "a\nb\n")
+        same(g.output("gone", "ls done%d" % h2), "done%d\n" % h2)
+    listed = g.request("GET", "v1/conversations/gone/commands").json
+    check(command in [c["commandId"] for c in listed["commands"]],
+          "not in the history:", listed)
+
+
+@test("streaming/sandbox-deleted", seconds=60, beside=True)
+def deleted():
+    """DELETE and reset end streams, those that run and those that wait."""
+    for method, path in (("DELETE", ""), ("POST", "/reset")):
+        with stream("del", "echo up; sleep 100", stdin="",
+                    commandId=method) as s:
+            s.until("stdout")
+            queued = stream("del", "touch ran", True, stdin="",
+                            commandId=method + "-2")
+            check(g.request(method, "v1/conversations/del" + path).status
+                  in (200, 204), "not ended")
+            same(s.finish()["outcome"], "sandbox_deleted")
+            for _ in queued:
+                pass
+            last = queued.events[-1]
+            check(last.get("outcome") == "sandbox_deleted"
+                  or last["type"] == "refused", "the queued one:", last)
+            queued.close()
+        same(g.run("del", "ls ran")["exitCode"], 2)
+
+
+@test("exec/stdin-nobody-reads", seconds=90, beside=True)
+def stdin_nobody():
+    """More than the pipe and the agent hold waits, and is told what came of
+    it when the command ends."""
+    g.command("deaf", "sleep 8", background=True, commandId="deaf")
+    begun = time.monotonic()
+    r = g.request("POST", command_path("deaf", "deaf") + "/stdin",
+                  b"x" * (4 << 20))
+    check(time.monotonic() - begun > 3, "it did not wait", r)
+    check((r.status == 200 and r.json["bytes"] < 4 << 20)
+          or (r.status, r.json.get("code")) == (409, "command_ended"),
+          "told:", r)
+
+
+@test("concurrency/cancel", seconds=120, beside=True)
+def cancels():
+    """A running one with three generations, a queued one, an ended one."""
+    for h2 in PROTOCOLS:
+        name = "cancel%d" % h2
+        g.run(name, "true")
+        group = cgroup_of(g.agent(name))
+        with stream(name, "bash -c 'bash -c \"sleep 301 & sleep 302 & wait\" "
+                    "& sleep 303 & wait' & setsid nohup sleep 304 & echo up; "
+                    "wait", h2, commandId="run", stdin="") as running:
+            running.until("stdout")
+            queued = stream(name, "touch ran", h2, commandId="wait",
+                            stdin="")        # its header comes with a ping
+            same(g.status(name)["queued"], 1, "queued")
+            same(known(name, "wait")["state"], "queued")
+            result = cancel(name, "wait")
+            same((result["outcome"], result["commandId"]),
+                 ("cancelled", "wait"))
+            same(queued.finish()["outcome"], "cancelled")
+            check("started" not in queued.kinds, "it had its turn")
+            queued.close()
+
+            result = cancel(name, "run")
+            same((result["outcome"], result["stdout"]), ("cancelled", "up\n"))
+            left = [p for p in in_cgroup(group)
+                    if sleeps(p, "301", "302", "303", "304")]
+            same(left, [], "processes of the tree")
+            same(running.finish()["outcome"], "cancelled")
+            same(running.text, "up\n")
+        same(g.run(name, "ls ran")["exitCode"], 2, "the queued one ran")
+        g.run(name, "echo fine", commandId="done")
+        result = cancel(name, "done")
+        same((result["outcome"], result["exitCode"], result["stdout"]),
+             ("exit", 0, "fine\n"))
+
+
+@test("concurrency/cancel-on-disconnect", seconds=90, beside=True)
+def on_disconnect():
+    for h2 in PROTOCOLS:
+        name = "leave%d" % h2
+        s = stream(name, "echo up; sleep 300", h2, commandId="l",
+                   onDisconnect="cancel", stdin="")
+        s.until("stdout")
+        s.close(reset=h2)
+        result = wait_for(lambda: (lambda r: r if "outcome" in r else None)(
+            known(name, "l")), 15, "the end of the command")
+        same((result["outcome"], result["stdout"]), ("cancelled", "up\n"))
+        # and without it, nothing happens
+        s = stream(name, "echo up; sleep 2; echo end", h2, commandId="m")
+        s.until("stdout")
+        s.close()
+        wait_for(lambda: "outcome" in known(name, "m"), 15, "its end")
+        same(known(name, "m")["stdout"], "up\nend\n")
 
 
 if __name__ == "__main__":
