@@ -248,6 +248,7 @@ typedef struct {
     uint64_t               commands;     /* ended so far */
     size_t                 request_bytes;
     size_t                 request_limit;    /* of these */
+    uint64_t               memory;       /* bytes, the cap; 0: not known */
     agent_command_t       *running;
 } agent_t;
 

@@ -27,6 +27,9 @@ static void agent_answer_again(agent_answer_t *to,
     const agent_answer_t *answer, unsigned state);
 static size_t agent_answer_fields(uint8_t *p, size_t size,
     agent_command_t *command, int truncated);
+static void agent_answer_reason(sandbox_writer_t *w,
+    const agent_command_t *command);
+static void agent_answer_time(char *text, size_t size, uint64_t ms);
 static void agent_answer_names(sandbox_writer_t *w,
     const agent_command_t *command);
 static uint64_t agent_answer_code(const agent_command_t *command);
@@ -450,16 +453,107 @@ agent_answer_fields(uint8_t *p, size_t size, agent_command_t *command,
 
     if (command->spawn_failed) {
         sandbox_write_string(&w, SANDBOX_TAG_CODE, "spawn_failed");
-        sandbox_write_string(&w, SANDBOX_TAG_DETAIL, command->locked
-                             ? "The working directory can't be entered."
-                             : "The shell could not be started: too many "
-                               "processes, or no memory.");
     }
+
+    agent_answer_reason(&w, command);
 
     length = w.pos - w.start;
     sandbox_frame_write(p, SANDBOX_FRAME_RESULT, (uint32_t) length);
 
     return SANDBOX_WIRE_FRAME_SIZE + length;
+}
+
+
+/* What ended it, and what can be done; of an `exit` there is nothing to say. */
+
+static void
+agent_answer_reason(sandbox_writer_t *w, const agent_command_t *command)
+{
+    char                    text[256], name[40], time[32];
+    const agent_request_t  *request;
+
+    request = &command->request;
+    text[0] = '\0';
+
+    switch (command->outcome) {
+
+    case SANDBOX_OUTCOME_EXIT:
+        if (command->spawn_failed) {
+            snprintf(text, sizeof(text), command->locked
+                     ? "The working directory can't be entered."
+                     : "The shell could not be started: too many processes, "
+                       "or no memory.");
+        }
+
+        break;
+
+    case SANDBOX_OUTCOME_SIGNAL:
+        snprintf(text, sizeof(text), "The shell was ended by %s, which no cap "
+                 "sends.", agent_answer_signal(command->code, name,
+                                               sizeof(name)));
+        break;
+
+    case SANDBOX_OUTCOME_TIMEOUT:
+        agent_answer_time(time, sizeof(time), request->wall_ms);
+        snprintf(text, sizeof(text), "Its time of %s was over: do less in one "
+                 "command%s.", time, request->detach ? ""
+                 : ", ask for more time, or run it in the background");
+        break;
+
+    case SANDBOX_OUTCOME_CPU_LIMIT:
+        agent_answer_time(time, sizeof(time), request->cpu_ms);
+        snprintf(text, sizeof(text), "It used up its %s of CPU time, with all "
+                 "processes that it started: do less in one command.", time);
+        break;
+
+    case SANDBOX_OUTCOME_OOM:
+        if (agent.memory) {
+            snprintf(name, sizeof(name), " of %llu MiB",
+                     (unsigned long long) (agent.memory >> 20));
+        } else {
+            name[0] = '\0';
+        }
+
+        snprintf(text, sizeof(text), "The sandbox's memory%s was used up, to "
+                 "which files in /tmp and /dev/shm count: work on less at a "
+                 "time.", name);
+        break;
+
+    case SANDBOX_OUTCOME_OUTPUT_LIMIT:
+        snprintf(text, sizeof(text), "It wrote more than %llu bytes to stdout "
+                 "and stderr: send output to a file and look into that.",
+                 (unsigned long long) request->output_total);
+        break;
+
+    case SANDBOX_OUTCOME_DISK_FULL:
+        snprintf(text, sizeof(text), "The sandbox's disk is full: remove "
+                 "files that are not needed.");
+        break;
+
+    case SANDBOX_OUTCOME_CANCELLED:
+        snprintf(text, sizeof(text), "It was cancelled.");
+        break;
+
+    default:
+        snprintf(text, sizeof(text), "The sandbox was replaced or ended "
+                 "before the command was done.");
+    }
+
+    if (text[0]) {
+        sandbox_write_string(w, SANDBOX_TAG_DETAIL, text);
+    }
+}
+
+
+static void
+agent_answer_time(char *text, size_t size, uint64_t ms)
+{
+    if (ms % 1000) {
+        snprintf(text, size, "%llu ms", (unsigned long long) ms);
+
+    } else {
+        snprintf(text, size, "%llu s", (unsigned long long) ms / 1000);
+    }
 }
 
 

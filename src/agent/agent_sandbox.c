@@ -41,6 +41,7 @@ agent_sandbox_claim(const uint8_t *session, uint64_t instance,
     agent.sandbox_id[id_size] = '\0';
     agent.instance = instance;
     agent.created = created;
+    agent.memory = memory;
     agent.claimed = 1;
 
     if (memory) {

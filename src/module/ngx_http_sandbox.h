@@ -215,6 +215,8 @@ typedef struct {
 
 struct ngx_http_sandbox_loc_conf_s {
     ngx_uint_t                     mode;
+    ngx_str_t                      file;         /* where it stands */
+    ngx_uint_t                     line;
     ngx_flag_t                     disabled;     /* served, but answers 503 */
     ngx_flag_t                     serves;       /* our content handler */
     ngx_str_t                      prefix;

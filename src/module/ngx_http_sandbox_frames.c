@@ -631,7 +631,12 @@ ngx_http_sandbox_result_read(ngx_http_sandbox_result_t *result, u_char *p,
             break;
 
         case SANDBOX_TAG_CODE:
+            what = NULL;
+            break;
+
         case SANDBOX_TAG_DETAIL:
+            result->detail.data = (u_char *) field.data;
+            result->detail.len = ngx_min(field.length, 1024);
             what = NULL;
             break;
 

@@ -552,6 +552,12 @@ ngx_http_sandbox_mcp_ending(ngx_http_sandbox_mcp_text_t *text,
     }
 
     ngx_http_sandbox_mcp_words(text, "]");
+
+    if (result->detail.len) {
+        ngx_http_sandbox_mcp_words(text, "\\n");
+        ngx_http_sandbox_mcp_escape(text, result->detail.data,
+                                    result->detail.len);
+    }
 }
 
 

@@ -12,6 +12,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import Gateway, alive, wait_for                 # noqa: E402
+from mcp import LEGACY, Client, text_of                      # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -372,6 +373,31 @@ def inodes():
                    timeout=100).status, 204)
     same(out("touch new; ls", "inodes").split()[-1], "uv.lock")
     same(g.delete("inodes").status, 204)
+
+
+@test("limits/outcome-in-words", seconds=120)
+def words():
+    """Where there is room for it, an agent is told which cap it was."""
+    c = Client(g, "words", LEGACY)
+    c.tools()
+    for text, word, said in (
+            ("sleep 60", "timeout", "Its time of 1 s was over: "),
+            ("exec python3 -c 'while 1: pass'", "cpu_limit",
+             " s of CPU time, with all processes"),
+            ("exec python3 -c 'x = bytearray(1 << 30)'", "oom",
+             "memory of 128 MiB was used up"),
+            ("yes", "output_limit", "more than 4194304 bytes"),
+            ("cat /dev/zero > f", "disk_full", "disk is full"),
+            ("kill -SEGV $$", "signal", "SIGSEGV"), ("true", "exit", None)):
+        r = c.call("run_command", command=text, timeoutSeconds=1
+                   if word == "timeout" else 25)
+        got = text_of(r)
+        same(r["structuredContent"]["outcome"], word, got[-300:])
+        last = got.rstrip("\n").split("\n")[-1]
+        if said is None:
+            check(last.startswith("["), "a reason", got)
+        else:
+            check(said in last and last.endswith("."), "no reason", got[-300:])
 
 
 @test("limits/limits-reported: all of them")

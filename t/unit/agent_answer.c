@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "agent.h"
+#include "sandbox_utf8.h"
 #include "test.h"
 
 
@@ -127,13 +128,18 @@ code(sandbox_outcome_e outcome, int signalled, int value, uint64_t expected,
     const char *name)
 {
     uint64_t           number;
+    unsigned           sentences;
     agent_answer_t    *built;
     agent_command_t   *command;
     sandbox_field_t    field;
     sandbox_fields_t   fields;
 
+    sentences = 0;
     command = calloc(1, sizeof(agent_command_t));
     strcpy(command->id, "c1");
+    command->request.wall_ms = SANDBOX_WIRE_MAX_TIME - 1;
+    command->request.cpu_ms = SANDBOX_WIRE_MAX_TIME;
+    command->request.output_total = SANDBOX_WIRE_MAX_WRITTEN;
     command->outcome = outcome;
     command->signalled = signalled;
     command->code = value;
@@ -148,9 +154,18 @@ code(sandbox_outcome_e outcome, int signalled, int value, uint64_t expected,
         if (field.tag == SANDBOX_TAG_EXIT_CODE) {
             sandbox_field_number(&field, UINT64_MAX, &number);
         }
+
+        if (field.tag == SANDBOX_TAG_DETAIL) {
+            sentences++;
+            ok(field.length > 15 && field.data[field.length - 1] == '.'
+               && sandbox_utf8_text(field.data, field.length),
+               "a sentence about %s: %.*s", name, (int) field.length,
+               (const char *) field.data);
+        }
     }
 
     is_number(number, expected, "exit code of %s", name);
+    is_number(sentences, outcome != SANDBOX_OUTCOME_EXIT, "and a sentence");
     agent_answer_release(built);
     free(command);
 }
