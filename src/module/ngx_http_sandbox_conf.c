@@ -4,7 +4,7 @@
  * value and what would be right.  Knows nothing of requests.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_conf.h"
 
 
 #define NGX_HTTP_SANDBOX_ENVIRONMENT  "ARCHESTRA_CODE_RUNTIME_ENABLED"
@@ -45,6 +45,11 @@ ngx_http_sandbox_conf_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    /* what is missing or does not fit is known only when all is read */
+
+    slcf->file = cf->conf_file->file.name;
+    slcf->line = cf->conf_file->line;
+
     return NGX_CONF_OK;
 }
 
@@ -67,6 +72,14 @@ ngx_http_sandbox_conf_backend(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     {
         slcf->backend = &ngx_http_sandbox_local;
         return NGX_CONF_OK;
+    }
+
+    if (ngx_strcmp(value[1].data, "dagger") == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "backend \"%V\" in \"sandbox_backend\" directive "
+                           "is not built into this module, it must be "
+                           "\"local\"", &value[1]);
+        return NGX_CONF_ERROR;
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -225,6 +238,25 @@ ngx_http_sandbox_conf_time(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* a time, of which tokens know only whole seconds */
+
+char *
+ngx_http_sandbox_conf_leeway(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_sandbox_loc_conf_t *slcf = conf;
+
+    char  *rv;
+
+    rv = ngx_http_sandbox_conf_time(cf, cmd, conf);
+
+    if (rv == NGX_CONF_OK && slcf->leeway % 1000) {
+        return ngx_http_sandbox_conf_expected(cf, cmd);
+    }
+
+    return rv;
+}
+
+
 char *
 ngx_http_sandbox_conf_size(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -299,6 +331,57 @@ ngx_http_sandbox_conf_expected(ngx_conf_t *cf, ngx_command_t *cmd)
                        "%s", &value[1], &cmd->name, bounds->expected);
 
     return NGX_CONF_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_conf_once(ngx_conf_t *cf)
+{
+    u_char      *p;
+    size_t       len;
+    ngx_str_t   *value;
+    ngx_uint_t   i, n;
+
+    value = cf->args->elts;
+
+    for (i = 3; i < cf->args->nelts; i++) {
+
+        p = (u_char *) ngx_strchr(value[i].data, '=');
+        len = p ? (size_t) (p + 1 - value[i].data) : value[i].len + 1;
+
+        for (n = 2; n < i; n++) {
+
+            /* both have a NUL at their end, which is compared, too */
+
+            if (ngx_strncmp(value[n].data, value[i].data, len) == 0) {
+                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                                   "\"%V\" in \"%V\" directive: the same "
+                                   "parameter stands there as \"%V\"",
+                                   &value[i], &value[0], &value[n]);
+                return NGX_ERROR;
+            }
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_str_t *
+ngx_http_sandbox_conf_parameter(ngx_conf_t *cf, const char *name)
+{
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_strncmp(value[i].data, name, ngx_strlen(name)) == 0) {
+            return &value[i];
+        }
+    }
+
+    return NULL;
 }
 
 

@@ -4,7 +4,7 @@
  * knows nothing of requests.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_conf.h"
 
 #include <curl/curl.h>
 #include <openssl/err.h>
@@ -83,6 +83,10 @@ ngx_http_sandbox_conf_jwks_url(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     parsed.timeout = 10 * 1000;
     parsed.cooldown = 30 * 1000;
 
+    if (ngx_http_sandbox_conf_once(cf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     for (i = 2; i < cf->args->nelts; i++) {
         if (ngx_http_sandbox_jwks_option(cf, &parsed, &value[i]) != NGX_OK) {
             return NGX_CONF_ERROR;
@@ -119,8 +123,9 @@ ngx_http_sandbox_conf_jwks_url(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (slcf->key_sets->nelts == NGX_HTTP_SANDBOX_MAX_KEY_SETS) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "too many key sets, \"%V\" would be the %ui. of at "
-                           "most %d", &set->name, slcf->key_sets->nelts + 1,
+                           "too many key sets, \"sandbox_jwks_url %V\" would "
+                           "be the %ui. of at most %d", &set->name,
+                           slcf->key_sets->nelts + 1,
                            NGX_HTTP_SANDBOX_MAX_KEY_SETS);
         return NGX_CONF_ERROR;
     }
@@ -583,8 +588,10 @@ ngx_http_sandbox_jwks_add(ngx_conf_t *cf, ngx_http_sandbox_key_set_t *parsed)
 
     if (smcf->key_sets.nelts == NGX_HTTP_SANDBOX_MAX_SETS) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "too many different \"sandbox_jwks_url\", at most "
-                           "%d", NGX_HTTP_SANDBOX_MAX_SETS);
+                           "too many different key sets, \"sandbox_jwks_url "
+                           "%V\" would be the %ui. of at most %d",
+                           &parsed->name, smcf->key_sets.nelts + 1,
+                           NGX_HTTP_SANDBOX_MAX_SETS);
         return NULL;
     }
 

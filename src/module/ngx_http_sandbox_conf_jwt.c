@@ -14,7 +14,8 @@ static ngx_int_t ngx_http_sandbox_conf_jwt_read(ngx_conf_t *cf,
 static ngx_int_t ngx_http_sandbox_conf_jwt_digest(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *slcf, const ngx_str_t *content);
 static ngx_int_t ngx_http_sandbox_conf_jwt_keep(ngx_conf_t *cf,
-    ngx_http_sandbox_loc_conf_t *slcf, sandbox_jose_key_t **key, size_t n);
+    ngx_command_t *cmd, ngx_http_sandbox_loc_conf_t *slcf,
+    sandbox_jose_key_t **key, size_t n);
 static char *ngx_http_sandbox_conf_jwt_bad(ngx_conf_t *cf, ngx_command_t *cmd,
     const char *error, const char *expected);
 static void ngx_http_sandbox_conf_free_key(void *data);
@@ -98,7 +99,7 @@ ngx_http_sandbox_conf_jwt_secret(ngx_conf_t *cf, ngx_command_t *cmd,
                                          ngx_http_sandbox_formats[i].expected);
     }
 
-    if (ngx_http_sandbox_conf_jwt_keep(cf, slcf, &key, 1) != NGX_OK) {
+    if (ngx_http_sandbox_conf_jwt_keep(cf, cmd, slcf, &key, 1) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -143,7 +144,7 @@ ngx_http_sandbox_conf_jwt_public(ngx_conf_t *cf, ngx_command_t *cmd,
                                              "elliptic curve or Ed25519");
     }
 
-    if (ngx_http_sandbox_conf_jwt_keep(cf, slcf, &key, 1) != NGX_OK) {
+    if (ngx_http_sandbox_conf_jwt_keep(cf, cmd, slcf, &key, 1) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -193,7 +194,7 @@ ngx_http_sandbox_conf_jwks_file(ngx_conf_t *cf, ngx_command_t *cmd,
         algorithms |= sandbox_jose_key_algorithms(keys[i]);
     }
 
-    if (ngx_http_sandbox_conf_jwt_keep(cf, slcf, keys, n) != NGX_OK) {
+    if (ngx_http_sandbox_conf_jwt_keep(cf, cmd, slcf, keys, n) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -272,7 +273,7 @@ ngx_http_sandbox_conf_jwt_options(ngx_conf_t *cf, ngx_command_t *cmd,
 /* keys of all kinds are one set: several of them may be in use at a time */
 
 static ngx_int_t
-ngx_http_sandbox_conf_jwt_keep(ngx_conf_t *cf,
+ngx_http_sandbox_conf_jwt_keep(ngx_conf_t *cf, ngx_command_t *cmd,
     ngx_http_sandbox_loc_conf_t *slcf, sandbox_jose_key_t **key, size_t n)
 {
     size_t                i;
@@ -292,7 +293,9 @@ ngx_http_sandbox_conf_jwt_keep(ngx_conf_t *cf,
 
     if (rc == NGX_OK && slcf->keys->nelts + n > NGX_HTTP_SANDBOX_MAX_KEYS) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "too many keys, a location has at most %d",
+                           "too many keys with \"%V\" in \"%V\" directive, a "
+                           "location has at most %d",
+                           (ngx_str_t *) cf->args->elts + 1, &cmd->name,
                            NGX_HTTP_SANDBOX_MAX_KEYS);
         rc = NGX_ERROR;
     }

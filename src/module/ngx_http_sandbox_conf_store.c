@@ -3,6 +3,7 @@
  * thread, at the start of each worker and every hour.  Knows no request.
  */
 
+#include "ngx_http_sandbox_conf.h"
 #include "ngx_http_sandbox_store.h"
 
 
@@ -55,7 +56,7 @@ ngx_http_sandbox_conf_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_sandbox_loc_conf_t *slcf = conf;
 
     char                          *rv;
-    ngx_str_t                     *value, name;
+    ngx_str_t                     *value, *size, name;
     ngx_uint_t                     i;
     ngx_http_sandbox_main_conf_t  *smcf;
 
@@ -79,6 +80,10 @@ ngx_http_sandbox_conf_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 #endif
 
+    if (ngx_http_sandbox_conf_once(cf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     slcf->quota.files = 1000;
     slcf->quota.size = (uint64_t) 1 << 30;
     slcf->quota.tenant_size = (uint64_t) 10 << 30;
@@ -91,10 +96,17 @@ ngx_http_sandbox_conf_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     if (slcf->quota.tenant_size < slcf->quota.size) {
+        size = ngx_http_sandbox_conf_parameter(cf, "tenant_size=");
+
+        if (size == NULL) {
+            size = ngx_http_sandbox_conf_parameter(cf, "size=");
+        }
+
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"tenant_size\" in \"sandbox_store\" directive is "
-                           "less than \"size\", which one conversation may "
-                           "have");
+                           "with \"%V\" in \"sandbox_store\" directive "
+                           "\"tenant_size\" (%uL bytes) is less than \"size\" "
+                           "(%uL bytes), which one conversation may have",
+                           size, slcf->quota.tenant_size, slcf->quota.size);
         return NGX_CONF_ERROR;
     }
 
@@ -169,15 +181,16 @@ ngx_http_sandbox_store_path(ngx_conf_t *cf, ngx_str_t *name)
 
     if (name->len < 2 || name->data[0] != '/') {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"sandbox_store\" must be an absolute path, such "
-                           "as \"/var/lib/nginx/sandbox\", or \"off\"");
+                           "invalid path \"%V\" in \"sandbox_store\" "
+                           "directive, it must be an absolute one, such as "
+                           "\"/var/lib/nginx/sandbox\", or \"off\"", name);
         return NGX_ERROR;
     }
 
     if (name->len > SANDBOX_STORE_MAX_ROOT) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "the path in \"sandbox_store\" directive is too "
-                           "long, it may have %d bytes",
+                           "the path \"%V\" in \"sandbox_store\" directive is "
+                           "too long, it may have %d bytes", name,
                            SANDBOX_STORE_MAX_ROOT);
         return NGX_ERROR;
     }

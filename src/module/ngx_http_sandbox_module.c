@@ -4,6 +4,7 @@
  * time, and knows no wire, no JSON.
  */
 
+#include "ngx_http_sandbox_conf.h"
 #include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_mcp.h"
 #include "ngx_http_sandbox_skills.h"
@@ -17,6 +18,9 @@ static char *ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
 static void ngx_http_sandbox_merge_caps(ngx_http_sandbox_caps_t *conf,
     ngx_http_sandbox_caps_t *prev);
+static ngx_int_t ngx_http_sandbox_merge_serves(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *prev, ngx_http_sandbox_loc_conf_t *conf,
+    ngx_http_core_loc_conf_t *clcf, ngx_uint_t here);
 static ngx_int_t ngx_http_sandbox_merge_mode(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *prev, ngx_http_sandbox_loc_conf_t *conf);
 static ngx_int_t ngx_http_sandbox_prefix(ngx_conf_t *cf,
@@ -85,7 +89,7 @@ static ngx_http_sandbox_bounds_t  ngx_http_sandbox_timeout_bounds = {
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_leeway_bounds = {
     0, SANDBOX_JOSE_MAX_LEEWAY * 1000,
-    "a time from 0 to 60s, such as \"10s\""
+    "a time from 0 to 60s, in whole seconds, such as \"10s\""
 };
 
 static ngx_http_sandbox_bounds_t  ngx_http_sandbox_processes_bounds = {
@@ -216,7 +220,7 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
 
     { ngx_string("sandbox_jwt_leeway"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_sandbox_conf_time,
+      ngx_http_sandbox_conf_leeway,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_sandbox_loc_conf_t, leeway),
       &ngx_http_sandbox_leeway_bounds },
@@ -484,6 +488,8 @@ ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
     /*
      * set by ngx_pcalloc():
      *
+     *     conf->file = { 0, NULL };
+     *     conf->line = 0;
      *     conf->disabled = 0;
      *     conf->serves = 0;
      *     conf->prefix = { 0, NULL };
@@ -530,8 +536,10 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_sandbox_loc_conf_t *prev = parent;
     ngx_http_sandbox_loc_conf_t *conf = child;
 
-    ngx_uint_t                     here;
-    ngx_http_core_loc_conf_t      *clcf;
+    ngx_int_t                  rc;
+    ngx_uint_t                 here;
+    ngx_conf_file_t           *read, place;
+    ngx_http_core_loc_conf_t  *clcf;
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
@@ -582,6 +590,27 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         return NGX_CONF_OK;
     }
 
+    /* by now the end of "http" is read; faults are where "sandbox" stands */
+
+    read = cf->conf_file;
+    place = *read;
+    place.file.name = conf->file;
+    place.line = conf->line;
+    cf->conf_file = &place;
+
+    rc = ngx_http_sandbox_merge_serves(cf, prev, conf, clcf, here);
+
+    cf->conf_file = read;
+
+    return rc == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_merge_serves(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *prev, ngx_http_sandbox_loc_conf_t *conf,
+    ngx_http_core_loc_conf_t *clcf, ngx_uint_t here)
+{
     if (clcf->handler && clcf->handler != ngx_http_sandbox_handler) {
 
         if (here) {
@@ -590,10 +619,10 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                                "\"%V\": another directive there (such as "
                                "\"proxy_pass\") answers its requests",
                                &clcf->name);
-            return NGX_CONF_ERROR;
+            return NGX_ERROR;
         }
 
-        return NGX_CONF_OK;
+        return NGX_OK;
     }
 
     if (ngx_http_sandbox_prefix(cf, clcf, prev, conf, here) != NGX_OK
@@ -601,7 +630,7 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         || ngx_http_sandbox_policy_realm(cf, conf, &clcf->name) != NGX_OK
         || ngx_http_sandbox_mcp_names(cf, conf) != NGX_OK)
     {
-        return NGX_CONF_ERROR;
+        return NGX_ERROR;
     }
 
     conf->serves = 1;
@@ -611,7 +640,7 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     conf->main->thread_pool = ngx_thread_pool_add(cf, NULL);
     if (conf->main->thread_pool == NULL) {
-        return NGX_CONF_ERROR;
+        return NGX_ERROR;
     }
 
     /* files of the store are read there, too, whatever "aio" says */
@@ -639,7 +668,7 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         clcf->client_body_buffer_size = SANDBOX_WIRE_MAX_CHUNK;
     }
 
-    return NGX_CONF_OK;
+    return NGX_OK;
 }
 
 
@@ -675,6 +704,11 @@ ngx_http_sandbox_merge_mode(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *prev,
     ngx_http_sandbox_loc_conf_t *conf)
 {
     ngx_http_sandbox_main_conf_t  *smcf;
+
+    if (conf->line == 0) {
+        conf->file = prev->file;
+        conf->line = prev->line;
+    }
 
     ngx_conf_merge_uint_value(conf->mode, prev->mode, NGX_HTTP_SANDBOX_OFF);
 
@@ -764,8 +798,9 @@ ngx_http_sandbox_require(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
     if (conf->caps.output_total < conf->caps.output) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"sandbox_output_total\" of location \"%V\" is "
-                           "less than \"sandbox_output\", which is captured "
-                           "of one stream", location);
+                           "%O bytes, less than \"sandbox_output\" with %O, "
+                           "which is captured of one stream", location,
+                           conf->caps.output_total, conf->caps.output);
         return NGX_ERROR;
     }
 

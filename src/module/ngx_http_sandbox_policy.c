@@ -10,6 +10,8 @@
 #define NGX_HTTP_SANDBOX_MAX_AUDIENCES  16
 #define NGX_HTTP_SANDBOX_MAX_CLAIMS     8        /* that hold permissions */
 
+#define NGX_HTTP_SANDBOX_ALGORITHM_NAMES  (16 * sizeof(" HS256"))
+
 /* most of what a policy is hashed from */
 
 #define NGX_HTTP_SANDBOX_MAX_PARTS                                           \
@@ -24,6 +26,7 @@ static char *ngx_http_sandbox_conf_path(ngx_conf_t *cf, ngx_command_t *cmd,
 static void ngx_http_sandbox_conf_free_path(void *data);
 static ngx_int_t ngx_http_sandbox_policy_algorithms(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
+static u_char *ngx_http_sandbox_policy_names(u_char *p, unsigned algorithms);
 static ngx_int_t ngx_http_sandbox_policy_crowded(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location);
 static ngx_int_t ngx_http_sandbox_policy_digest(ngx_conf_t *cf,
@@ -132,8 +135,9 @@ ngx_http_sandbox_conf_audience(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (cf->args->nelts - 1 > NGX_HTTP_SANDBOX_MAX_AUDIENCES) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "too many values in \"%V\" directive, there may be "
-                           "%d", &cmd->name, NGX_HTTP_SANDBOX_MAX_AUDIENCES);
+                           "%ui values in \"%V\" directive, there may be %d",
+                           cf->args->nelts - 1, &cmd->name,
+                           NGX_HTTP_SANDBOX_MAX_AUDIENCES);
         return NGX_CONF_ERROR;
     }
 
@@ -214,8 +218,9 @@ ngx_http_sandbox_conf_permission_claim(ngx_conf_t *cf, ngx_command_t *cmd,
 
     if (cf->args->nelts - 1 > NGX_HTTP_SANDBOX_MAX_CLAIMS) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "too many values in \"%V\" directive, there may be "
-                           "%d", &cmd->name, NGX_HTTP_SANDBOX_MAX_CLAIMS);
+                           "%ui values in \"%V\" directive, there may be %d",
+                           cf->args->nelts - 1, &cmd->name,
+                           NGX_HTTP_SANDBOX_MAX_CLAIMS);
         return NGX_CONF_ERROR;
     }
 
@@ -383,13 +388,6 @@ ngx_http_sandbox_policy_init(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *conf,
         return NGX_ERROR;
     }
 
-    if (conf->leeway % 1000) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"sandbox_jwt_leeway\" of location \"%V\" must be "
-                           "in whole seconds, such as \"10s\"", location);
-        return NGX_ERROR;
-    }
-
     if (ngx_http_sandbox_policy_algorithms(cf, conf, location) != NGX_OK
         || ngx_http_sandbox_policy_crowded(cf, conf, location) != NGX_OK)
     {
@@ -494,11 +492,11 @@ static ngx_int_t
 ngx_http_sandbox_policy_algorithms(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *conf, ngx_str_t *location)
 {
-    u_char               *p;
-    unsigned              verified, bit;
+    u_char               *p, *end;
+    unsigned              verified;
     ngx_uint_t            i;
     sandbox_jose_key_t  **key;
-    u_char                names[sizeof(" HS256") * 16];
+    u_char                names[2 * NGX_HTTP_SANDBOX_ALGORITHM_NAMES];
 
     /* what a URL will bring is not known now; secrets it never brings */
 
@@ -519,21 +517,37 @@ ngx_http_sandbox_policy_algorithms(ngx_conf_t *cf,
         return NGX_OK;
     }
 
-    p = names;
+    p = ngx_http_sandbox_policy_names(names, conf->algorithms);
+    end = ngx_http_sandbox_policy_names(p, verified);
 
-    for (bit = 1; bit <= verified; bit <<= 1) {
-        if (verified & bit) {
-            p = ngx_slprintf(p, names + sizeof(names), " %s",
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"sandbox_jwt_algorithms%*s\" of location \"%V\" names "
+                       "none that its keys are for, those are for:%*s",
+                       (size_t) (p - names), names, location,
+                       (size_t) (end - p), p);
+
+    return NGX_ERROR;
+}
+
+
+/* with a blank before each; at most NGX_HTTP_SANDBOX_ALGORITHM_NAMES bytes */
+
+static u_char *
+ngx_http_sandbox_policy_names(u_char *p, unsigned algorithms)
+{
+    u_char    *last;
+    unsigned   bit;
+
+    last = p + NGX_HTTP_SANDBOX_ALGORITHM_NAMES;
+
+    for (bit = 1; bit && bit <= algorithms; bit <<= 1) {
+        if (algorithms & bit) {
+            p = ngx_slprintf(p, last, " %s",
                              sandbox_jose_algorithm_name(bit));
         }
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"sandbox_jwt_algorithms\" of location \"%V\" names "
-                       "none that its keys are for, those are for:%*s",
-                       location, (size_t) (p - names), names);
-
-    return NGX_ERROR;
+    return p;
 }
 
 

@@ -402,10 +402,11 @@ ngx_http_sandbox_conf_skills(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         || name->len > SANDBOX_STORE_MAX_ROOT)
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"sandbox_skills\" must be an absolute path of at "
-                           "most %d bytes, such as "
+                           "invalid path \"%V\" in \"sandbox_skills\" "
+                           "directive, it must be an absolute one of at most "
+                           "%d bytes, such as "
                            "\"/usr/local/share/sandbox/skills\", or \"off\"",
-                           SANDBOX_STORE_MAX_ROOT);
+                           name, SANDBOX_STORE_MAX_ROOT);
         return NGX_CONF_ERROR;
     }
 

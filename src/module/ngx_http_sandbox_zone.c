@@ -4,6 +4,7 @@
  * Knows no wire, no HTTP.
  */
 
+#include "ngx_http_sandbox_conf.h"
 #include "ngx_http_sandbox_conversations.h"
 #include "ngx_http_sandbox_known.h"
 #include "ngx_http_sandbox_metrics.h"
@@ -373,6 +374,10 @@ ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    if (ngx_http_sandbox_conf_once(cf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     for (i = 2; i < cf->args->nelts; i++) {
         if (ngx_http_sandbox_zone_option(cf, &smcf->zone, &value[i])
             != NGX_OK)
@@ -383,9 +388,11 @@ ngx_http_sandbox_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (smcf->zone.expire && smcf->zone.expire < smcf->zone.idle) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"expire=\" in \"sandbox_zone\" directive is "
-                           "less than \"idle=\": a sandbox that is to be "
-                           "removed must have been stopped before");
+                           "\"%V\" in \"sandbox_zone\" directive is less "
+                           "than \"idle=\" (%Ms): a sandbox that is to be "
+                           "removed must have been stopped before",
+                           ngx_http_sandbox_conf_parameter(cf, "expire="),
+                           smcf->zone.idle / 1000);
         return NGX_CONF_ERROR;
     }
 
