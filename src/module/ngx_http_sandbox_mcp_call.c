@@ -282,8 +282,15 @@ ngx_http_sandbox_mcp_command(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
+    /*
+     * What runs in the background was answered long before its end: a number
+     * that comes again some day must not end it.
+     */
+
     name.data = label;
-    name.len = NGX_HTTP_SANDBOX_MCP_LABEL;
+    name.len = json_is_true(json_object_get(ctx->mcp->arguments,
+                                            "background"))
+               ? 0 : NGX_HTTP_SANDBOX_MCP_LABEL;
 
     rc = ngx_http_sandbox_request_object(r, ctx, ctx->mcp->arguments, &name);
 

@@ -272,7 +272,8 @@ static const ngx_http_sandbox_mcp_member_t
 
 
 static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_skill_in[] = {
-    { "name", STRING, 1, FILLED, 0, 0, "The skill's name." },
+    { "name", STRING, 0, FILLED, 0, 0,
+      "The skill's name; left out, the skills that there are are listed." },
     { NULL, 0, 0, 0, 0, 0, NULL }
 };
 
@@ -280,16 +281,21 @@ static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_skill_in[] = {
 static const ngx_http_sandbox_mcp_member_t
     ngx_http_sandbox_mcp_skill_out[] =
 {
-    { "name", 1, TEXT },
-    { "path", 1, TEXT },
-    { "title", 1, TEXT_0 },
-    { "description", 1, TEXT_0 },
-    { "paths", 1, "{\"type\":\"array\",\"items\":" TEXT "}" },
-    { "files", 1, NUMBER },
-    { "bytes", 1, NUMBER },
-    { "loaded", 1, FLAG },
-    { "truncated", 1, FLAG },
-    { "instructions", 1, TEXT_0 },
+    { "name", 0, TEXT },
+    { "path", 0, TEXT },
+    { "title", 0, TEXT_0 },
+    { "description", 0, TEXT_0 },
+    { "paths", 0, "{\"type\":\"array\",\"items\":" TEXT "}" },
+    { "files", 0, NUMBER },
+    { "bytes", 0, NUMBER },
+    { "loaded", 0, FLAG },
+    { "truncated", 0, FLAG },
+    { "instructions", 0, TEXT_0 },
+    { "skills", 0, "{\"type\":\"array\",\"items\":{\"type\":\"object\","
+      "\"properties\":{\"name\":" TEXT ",\"title\":" TEXT_0
+      ",\"description\":" TEXT_0 ",\"loaded\":" FLAG "},\"required\":["
+      "\"name\",\"title\",\"description\",\"loaded\"],"
+      "\"additionalProperties\":false}}" },
     { NULL, 0, NULL }
 };
 
@@ -377,7 +383,8 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "Load a skill",
       "Brings a skill of the server's library, or one that the user put "
       "there, into the sandbox, in /skills/NAME, and gives back its "
-      "instructions. Read them before you do what the skill is for.",
+      "instructions: read them before you do what the skill is for. Without a "
+      "name it tells which skills there are.",
       "{\"readOnlyHint\":false,\"destructiveHint\":false,"
       "\"idempotentHint\":true,\"openWorldHint\":false}",
       1, ngx_http_sandbox_mcp_skill_in, ngx_http_sandbox_mcp_skill_out,

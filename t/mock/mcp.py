@@ -408,6 +408,11 @@ def failures():
     same((r["_meta"]["retryAfterSeconds"], r["_meta"]["status"]), (7, 429))
     check("in 7 seconds" in text_of(r), "when", r)
     same(c.refused("run_command", command="true", cwd="x"), "cwd_outside")
+    c.done("run_command", command="mock: stdout=x")
+    same(c.refused("read_file", path="missing"), "file_not_found")
+    same(c.refused("read_file", path="x" * 5000), "bad_path")
+    same(c.refused("run_command", command="true", target={"id": "sbx_old"}),
+         "gone")
     same(c.refused("run_command", command="x" * 300000),
          "command_too_large")
     log = g.read("logs/sandbox.log")
@@ -860,6 +865,27 @@ def label():
                    commandId="once"), "command_id_reused")
     sent = json.loads(c.done("run_command", command="what")["stdout"])
     same(len(sent["LABEL"]), 32)
+    # what is in the background was answered: a later id must not end it
+    answer = c.call("run_command", command="mock: keep sleep=0.3 stdout=x",
+                    background=True, commandId="bg", number=99)
+    same(answer["structuredContent"]["state"], "running")
+    same(c.notify("notifications/cancelled", {"requestId": 99}).status, 202)
+    same(wait_for(lambda: c.done(
+        "run_command", command="mock: keep sleep=0.3 stdout=x",
+        background=True, commandId="bg").get("outcome"), 20, "its end"),
+        "exit")
+
+
+@test("mcp/skills-that-there-are-not")
+def no_skills():
+    c = fresh()
+    tool = c.tools()["load_skill"]
+    r = c.call("load_skill")
+    holds(tool, r)
+    same(r["structuredContent"], {"skills": []})
+    check("no skills" in text_of(r), "told", r)
+    same(c.refused("load_skill", name="none"), "skill_not_found")
+    same(c.refused("load_skill", name=".."), "bad_name")
 
 
 @test("mcp/hang-ups", 180)
@@ -894,7 +920,7 @@ def hang_ups():
             if revision == MODERN:
                 headers.update({"Mcp-Method": "tools/call",
                                 "Mcp-Name": tool})
-            for wait in (0, 0.005, 0.015, 0.025, 0.035, 0.05, 0.08, 0.12):
+            for wait in (0, 0.01, 0.02, 0.04, 0.07, 0.1):
                 connection = g.connect()
                 connection.request("POST", "/sandbox/" + d.path, body,
                                    g.headers("", body, headers))

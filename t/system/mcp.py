@@ -284,6 +284,12 @@ def dropped():
 def skill():
     c = fresh()
     tool = c.tools()["load_skill"]
+    r = c.call("load_skill")
+    holds(tool, r)
+    same(r["structuredContent"]["skills"], [
+        {"name": "charts", "title": "charts", "description": "Draws.",
+         "loaded": False}])
+    check("charts: Draws.\n" in text_of(r), "told", r)
     r = c.call("load_skill", name="charts")
     holds(tool, r)
     s = r["structuredContent"]
@@ -299,6 +305,7 @@ def skill():
     same(c.done("read_file", path="/skills/charts/chart_tools.py")["text"],
          "def draw(): return 'drawn'\n")
     same(c.done("load_skill", name="charts")["loaded"], False)
+    same([s["loaded"] for s in c.done("load_skill")["skills"]], [True])
     same(c.refused("load_skill", name="nope"), "skill_not_found")
     same(c.refused("load_skill", name="../x"), "bad_name")
 
