@@ -658,4 +658,16 @@ int agent_spawn_program(agent_program_t *program, agent_tree_t *tree);
 int agent_spawn_error(unsigned *report, int *directory);
 
 
+/* agent_search_program.c */
+
+struct agent_file_request_s;
+
+/*
+ * Starts ripgrep in the directory fd, or, if `single`, for the file fd.  An
+ * errno, or 0 and in *started: pid, report, and our ends of out and err.
+ */
+int agent_search_program(agent_program_t *started, agent_tree_t *tree,
+    const struct agent_file_request_s *request, int fd, int single);
+
+
 #endif /* AGENT_H */

@@ -41,7 +41,7 @@ typedef struct {
 
 /* the head of a FILE_*; pointers into it, the path apart */
 
-typedef struct {
+typedef struct agent_file_request_s {
     unsigned           root;             /* sandbox_root_e */
     size_t             path_size;
     char               path[SANDBOX_WIRE_MAX_PATH];

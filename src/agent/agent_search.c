@@ -20,19 +20,14 @@
 #include "agent_search.h"
 
 
-#define AGENT_SEARCH_PROGRAM   "/usr/bin/rg"
 #define AGENT_SEARCHES         2         /* at a time */
 #define AGENT_SEARCH_WAIT      10000     /* ms, then it has found what it has */
-#define AGENT_SEARCH_CPU       20        /* s, by far not reached before */
-#define AGENT_SEARCH_FILES     64        /* open */
-#define AGENT_SEARCH_DATA      (32 * 1024 * 1024)    /* bytes, at least */
 #define AGENT_SEARCH_READ      (16 * 1024)
 #define AGENT_SEARCH_READS     8         /* in one round */
+#define AGENT_SEARCH_RECORDS   256       /* in one round */
 #define AGENT_SEARCH_HEAD      (8 * 1024)    /* looked at for a NUL */
 #define AGENT_SEARCH_SEND      (32 * 1024)   /* then a frame goes out */
 #define AGENT_SEARCH_RECORD    (AGENT_SEARCH_ROOM + 1024)
-#define AGENT_SEARCH_NUMBER    32        /* bytes of an argument with one */
-#define AGENT_SEARCH_ARGUMENTS (32 + SANDBOX_WIRE_MAX_GLOBS)
 
 
 typedef struct {
@@ -65,11 +60,6 @@ typedef struct {
 
 static agent_search_t *agent_search_free(void);
 static int agent_search_open(agent_connection_t *c);
-static int agent_search_spawn(agent_search_t *s,
-    const agent_file_request_t *request, int fd);
-static char **agent_search_argv(const agent_file_request_t *request,
-    int single);
-static int agent_search_pipe(int *ours, int *theirs);
 static void agent_search_work(agent_connection_t *c);
 static void agent_search_output(agent_watch_t *watch, uint32_t events);
 static void agent_search_run(agent_search_t *s);
@@ -103,6 +93,7 @@ agent_search_start(agent_connection_t *c)
     int              error;
     agent_file_t    *file;
     agent_search_t  *s;
+    agent_program_t  started;
 
     file = c->file;
     s = agent_search_free();
@@ -142,7 +133,9 @@ agent_search_start(agent_connection_t *c)
         return;
     }
 
-    error = agent_search_spawn(s, &file->request, file->fd);
+    memset(&started, 0, sizeof(started));
+    error = agent_search_program(&started, &s->tree, &file->request, file->fd,
+                                 s->single);
 
     if (error) {
         if (error == EAGAIN) {
@@ -155,7 +148,18 @@ agent_search_start(agent_connection_t *c)
         return;
     }
 
+    s->used = 1;
     s->c = c;
+    s->pid = started.pid;
+    s->report = started.report;
+    s->out.fd = started.out;
+    s->out.handler = agent_search_output;
+    s->out.data = s;
+    s->err = started.err;
+    s->timer.handler = agent_search_timeout;
+    s->timer.data = s;
+    agent_timer_set(&s->timer, AGENT_SEARCH_WAIT);
+
     file->data = s;
     file->end = agent_search_end;
     file->work = agent_search_work;
@@ -254,208 +258,6 @@ agent_search_open(agent_connection_t *c)
 }
 
 
-/* 0, or an errno; nothing is left of it then. */
-
-static int
-agent_search_spawn(agent_search_t *s, const agent_file_request_t *request,
-    int fd)
-{
-    int              rc, error, out, err;
-    char            *none[1];
-    agent_program_t  program;
-
-    out = -1;
-    err = -1;
-    none[0] = NULL;
-
-    memset(&program, 0, sizeof(program));
-    program.path = AGENT_SEARCH_PROGRAM;
-    program.argv = agent_search_argv(request, s->single);
-    program.environment = none;
-    program.in = s->single ? fd : STDIN_FILENO;
-    program.directory = s->single ? agent_root_open(AGENT_ROOT_ALL, ".",
-                                                    O_PATH, 0)
-                                  : fd;
-
-    rc = program.argv == NULL || program.directory == -1 ? -1 : 0;
-
-    if (rc == 0) {
-        agent_directory_user(1);
-
-        if (agent_search_pipe(&s->out.fd, &out) == -1
-            || agent_search_pipe(&s->err, &err) == -1)
-        {
-            rc = -1;
-        }
-
-        agent_directory_user(0);
-    }
-
-    error = rc == -1 ? errno : 0;
-
-    if (rc == 0 && agent_tree_take(&s->tree) == -1) {
-        error = errno;
-        s->tree.number = 0;
-    }
-
-    if (error == 0) {
-        program.out = out;
-        program.err = err;
-        program.cpu.rlim_cur = AGENT_SEARCH_CPU;
-        program.cpu.rlim_max = AGENT_SEARCH_CPU;
-        program.open_files = AGENT_SEARCH_FILES;
-        program.data = agent.request_limit > AGENT_SEARCH_DATA
-                       ? agent.request_limit : AGENT_SEARCH_DATA;
-
-        error = agent_spawn_program(&program, &s->tree);
-
-        if (error) {
-            (void) agent_tree_release(&s->tree);
-        }
-    }
-
-    free(program.argv);
-
-    if (out != -1) {
-        close(out);
-    }
-
-    if (err != -1) {
-        close(err);
-    }
-
-    if (s->single && program.directory != -1) {
-        close(program.directory);
-    }
-
-    if (error) {
-        agent_log("a search could not be started: error %d, %s", error,
-                  strerror(error));
-        agent_watch_close(&s->out);
-
-        if (s->err != -1) {
-            close(s->err);
-            s->err = -1;
-        }
-
-        return error;
-    }
-
-    s->used = 1;
-    s->pid = program.pid;
-    s->report = program.report;
-    s->out.handler = agent_search_output;
-    s->out.data = s;
-    s->timer.handler = agent_search_timeout;
-    s->timer.data = s;
-    agent_timer_set(&s->timer, AGENT_SEARCH_WAIT);
-    return 0;
-}
-
-
-/*
- * One block to free().  A file is given as standard input: nothing of the
- * client's is a path here.  Not mapped: a file that shrinks under it would end
- * it, or have it write half a line.
- */
-
-static char **
-agent_search_argv(const agent_file_request_t *request, int single)
-{
-    char      *p, **argv;
-    size_t     i, n, size;
-
-    static const char  *fixed[] = {
-        "rg", "--no-config", "--no-ignore", "--no-hidden", "--no-follow",
-        "--one-file-system", "--no-messages", "--color=never", "--null",
-        "--sort=path", "--threads=1", "--max-filesize=1G", "--line-buffered"
-    };
-
-    static const char  *matches[] = {
-        "--with-filename", "--line-number", "--byte-offset", "--no-heading",
-        "--binary", "--crlf", "--no-mmap"
-    };
-
-    static const char  glob[] = "--glob=";
-
-    size = AGENT_SEARCH_NUMBER + request->pattern_size + 1;
-
-    for (i = 0; i < request->globs; i++) {
-        size += sizeof(glob) + request->glob[i].length;
-    }
-
-    argv = malloc(AGENT_SEARCH_ARGUMENTS * sizeof(char *) + size);
-    if (argv == NULL) {
-        errno = ENOMEM;
-        return NULL;
-    }
-
-    p = (char *) (argv + AGENT_SEARCH_ARGUMENTS);
-    n = 0;
-
-    for (i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
-        argv[n++] = (char *) fixed[i];
-    }
-
-    for (i = 0; i < request->globs; i++) {
-        argv[n++] = p;
-        memcpy(p, glob, sizeof(glob) - 1);
-        p += sizeof(glob) - 1;
-        memcpy(p, request->glob[i].data, request->glob[i].length);
-        p += request->glob[i].length;
-        *p++ = '\0';
-    }
-
-    if (request->pattern == NULL) {
-        argv[n++] = (char *) "--files";
-
-    } else {
-        for (i = 0; i < sizeof(matches) / sizeof(matches[0]); i++) {
-            argv[n++] = (char *) matches[i];
-        }
-
-        /* one more tells that there are more */
-
-        argv[n++] = p;
-        p += 1 + snprintf(p, AGENT_SEARCH_NUMBER, "--max-count=%u",
-                          (unsigned) request->limit + 1);
-
-        argv[n++] = (char *) (request->ignore_case ? "--ignore-case"
-                                                   : "--case-sensitive");
-        if (request->literal) {
-            argv[n++] = (char *) "--fixed-strings";
-        }
-
-        argv[n++] = (char *) "-e";
-        argv[n++] = p;
-        memcpy(p, request->pattern, request->pattern_size);
-        p[request->pattern_size] = '\0';
-    }
-
-    argv[n++] = (char *) "--";
-    argv[n++] = (char *) (single ? "/proc/self/fd/0" : ".");
-    argv[n] = NULL;
-
-    return argv;
-}
-
-
-static int
-agent_search_pipe(int *ours, int *theirs)
-{
-    int  fds[2];
-
-    if (pipe2(fds, O_CLOEXEC) == -1) {
-        return -1;
-    }
-
-    *ours = fds[0];
-    *theirs = fds[1];
-
-    return fcntl(*ours, F_SETFL, O_RDONLY|O_NONBLOCK);
-}
-
-
 /* The client has taken what was sent: more of it. */
 
 static void
@@ -495,13 +297,14 @@ static void
 agent_search_run(agent_search_t *s)
 {
     int       rc;
-    unsigned  reads;
+    unsigned  reads, records;
 
-    for (reads = 0; !s->more; ) {
+    reads = 0;
+    records = 0;
 
-        if (agent_search_filled >= AGENT_SEARCH_SEND) {
-            break;
-        }
+    while (!s->more && agent_search_filled < AGENT_SEARCH_SEND
+           && records++ < AGENT_SEARCH_RECORDS)
+    {
 
         rc = agent_search_next(&s->record, &s->pos, s->last);
 

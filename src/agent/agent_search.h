@@ -13,9 +13,8 @@
 #include "sandbox_wire.h"
 
 
-/* before a path that was found: it is looked for in "." */
-
-#define AGENT_SEARCH_HERE      "./"
+#define AGENT_SEARCH_PROGRAM   "/usr/bin/rg"
+#define AGENT_SEARCH_HERE      "./"      /* before a path that was found */
 #define AGENT_SEARCH_ROOM      (SANDBOX_WIRE_MAX_PATH + 128)  /* and words */
 #define AGENT_SEARCH_SENTENCE  256       /* bytes, with NUL */
 
