@@ -562,8 +562,28 @@ ngx_http_sandbox_mcp_arguments(ngx_http_request_t *r,
                                      "object.");
     }
 
-    return ngx_http_sandbox_mcp_check(r, ctx,
-                                      ngx_http_sandbox_mcp_argument(r, ctx));
+    rc = ngx_http_sandbox_mcp_check(r, ctx,
+                                    ngx_http_sandbox_mcp_argument(r, ctx));
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    name = json_object_get(mcp->arguments, "conversation");
+
+    if (name) {
+        mcp->wanted.len = json_string_length(name);
+        mcp->wanted.data = ngx_pnalloc(r->pool, mcp->wanted.len);
+
+        if (mcp->wanted.data == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_memcpy(mcp->wanted.data, json_string_value(name),
+                   mcp->wanted.len);
+        (void) json_object_del(mcp->arguments, "conversation");
+    }
+
+    return mcp->tool->prepare ? mcp->tool->prepare(r, ctx) : NGX_OK;
 }
 
 

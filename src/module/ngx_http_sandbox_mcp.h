@@ -98,9 +98,14 @@ typedef struct {
     const ngx_http_sandbox_mcp_member_t  *output;
 
     /*
-     * Arguments are as the schema wants them.  Takes over the reference to
-     * the request with NGX_OK; NGX_DECLINED with the refusal in ctx->problem.
+     * Arguments are as the schema wants them.  What takes its time with large
+     * ones, maybe in a thread, where nothing is logged; NULL: nothing does.
+     * NGX_DECLINED with the refusal in ctx->problem; NGX_ERROR: no memory.
      */
+    ngx_int_t                    (*prepare)(ngx_http_request_t *r,
+                                            ngx_http_sandbox_ctx_t *ctx);
+
+    /* Takes over the reference to the request with NGX_OK; else likewise. */
     ngx_int_t                    (*start)(ngx_http_request_t *r,
                                           ngx_http_sandbox_ctx_t *ctx);
 } ngx_http_sandbox_mcp_tool_t;
@@ -128,8 +133,11 @@ struct ngx_http_sandbox_mcp_s {
     ngx_str_t                      path;         /* below root */
     ngx_uint_t                     root_id;      /* sandbox_root_e */
     ngx_str_t                      shown;        /* the path, absolute */
+    ngx_str_t                      wanted;       /* the conversation */
     ngx_str_t                      target;       /* id of the sandbox */
-    uint64_t                       instance;     /* 0: the current one */
+    ngx_str_t                      head;         /* of a command that waits */
+    ngx_str_t                      body;
+    ngx_uint_t                     flags;
     ngx_http_sandbox_store_op_t   *op;           /* for a thread */
     ngx_http_sandbox_mcp_read_t   *read;
     ngx_http_sandbox_mcp_search_t *search;
@@ -138,7 +146,6 @@ struct ngx_http_sandbox_mcp_s {
     unsigned                       response:1;   /* of the client's: ignored */
     unsigned                       calling:1;    /* problems are results */
     unsigned                       cancelling:1; /* and of no concern */
-    unsigned                       memory:1;     /* wire.body is the body */
 };
 
 
@@ -270,6 +277,8 @@ void ngx_http_sandbox_mcp_call(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 void ngx_http_sandbox_mcp_cancel(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_mcp_prepare_command(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
 ngx_int_t ngx_http_sandbox_mcp_run_command(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
@@ -292,6 +301,8 @@ ngx_int_t ngx_http_sandbox_mcp_step(ngx_http_request_t *r,
 /* ngx_http_sandbox_mcp_files.c: tools, and what those with a path share */
 
 ngx_int_t ngx_http_sandbox_mcp_save_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_mcp_prepare_upload(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 ngx_int_t ngx_http_sandbox_mcp_upload_file(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);

@@ -12,8 +12,6 @@
 static ngx_int_t ngx_http_sandbox_mcp_conversation(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_mcp_label(json_t *id, u_char *label);
-static ngx_int_t ngx_http_sandbox_mcp_command(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_mcp_status(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_mcp_pause(ngx_http_sandbox_store_op_t *op);
@@ -62,7 +60,6 @@ static ngx_int_t
 ngx_http_sandbox_mcp_conversation(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    json_t                       *value;
     ngx_int_t                     rc;
     ngx_str_t                     header;
     ngx_http_sandbox_loc_conf_t  *slcf;
@@ -120,21 +117,8 @@ ngx_http_sandbox_mcp_conversation(ngx_http_request_t *r,
         return NGX_OK;
     }
 
-    value = json_object_get(ctx->mcp->arguments, "conversation");
-
-    if (value) {
-        header.len = json_string_length(value);
-        header.data = ngx_pnalloc(r->pool, header.len);
-
-        if (header.data == NULL) {
-            return NGX_ERROR;
-        }
-
-        ngx_memcpy(header.data, json_string_value(value), header.len);
-        (void) json_object_del(ctx->mcp->arguments, "conversation");
-
-        ctx->conversation = header;
-
+    if (ctx->mcp->wanted.len) {
+        ctx->conversation = ctx->mcp->wanted;
         return NGX_OK;
     }
 
@@ -214,10 +198,12 @@ ngx_http_sandbox_mcp_label(json_t *id, u_char *label)
 
 
 ngx_int_t
-ngx_http_sandbox_mcp_run_command(ngx_http_request_t *r,
+ngx_http_sandbox_mcp_prepare_command(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
+    u_char                   label[NGX_HTTP_SANDBOX_MCP_LABEL];
     json_t                  *target, *id, *arguments;
+    ngx_str_t                name;
     ngx_http_sandbox_mcp_t  *mcp;
 
     mcp = ctx->mcp;
@@ -231,11 +217,6 @@ ngx_http_sandbox_mcp_run_command(ngx_http_request_t *r,
     ctx->cancel = mcp->modern && !json_object_get(arguments, "commandId");
 
     target = json_object_get(arguments, "target");
-
-    if (target == NULL) {
-        return ngx_http_sandbox_mcp_command(r, ctx);
-    }
-
     id = json_object_get(target, "id");
 
     if (json_is_true(json_object_get(target, "fresh"))) {
@@ -244,8 +225,9 @@ ngx_http_sandbox_mcp_run_command(ngx_http_request_t *r,
             return NGX_ERROR;
         }
 
-    } else if (json_is_string(id) && json_string_length(id)) {
-
+    } else if (json_string_length(id)
+               && !json_is_true(json_object_get(arguments, "fresh")))
+    {
         mcp->target.len = json_string_length(id);
         mcp->target.data = ngx_pnalloc(r->pool, mcp->target.len);
 
@@ -258,25 +240,7 @@ ngx_http_sandbox_mcp_run_command(ngx_http_request_t *r,
 
     (void) json_object_del(arguments, "target");
 
-    if (mcp->target.len && !json_is_true(json_object_get(arguments, "fresh")))
-    {
-        return ngx_http_sandbox_mcp_status(r, ctx);
-    }
-
-    return ngx_http_sandbox_mcp_command(r, ctx);
-}
-
-
-static ngx_int_t
-ngx_http_sandbox_mcp_command(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx)
-{
-    u_char     label[NGX_HTTP_SANDBOX_MCP_LABEL];
-    ngx_int_t  rc;
-    ngx_str_t  name;
-
-    if (ngx_http_sandbox_mcp_label(json_object_get(ctx->mcp->root, "id"),
-                                   label)
+    if (ngx_http_sandbox_mcp_label(json_object_get(mcp->root, "id"), label)
         != NGX_OK)
     {
         return NGX_ERROR;
@@ -288,19 +252,21 @@ ngx_http_sandbox_mcp_command(ngx_http_request_t *r,
      */
 
     name.data = label;
-    name.len = json_is_true(json_object_get(ctx->mcp->arguments,
-                                            "background"))
+    name.len = json_is_true(json_object_get(arguments, "background"))
                ? 0 : NGX_HTTP_SANDBOX_MCP_LABEL;
 
-    rc = ngx_http_sandbox_request_object(r, ctx, ctx->mcp->arguments, &name);
+    return ngx_http_sandbox_request_object(r, ctx, arguments, &name);
+}
 
-    if (rc != NGX_OK) {
-        return rc;
+
+ngx_int_t
+ngx_http_sandbox_mcp_run_command(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    if (ctx->mcp->target.len) {
+        return ngx_http_sandbox_mcp_status(r, ctx);
     }
 
-    ctx->wire.instance = ctx->mcp->instance;
-    ctx->wire.accepted = NULL;
-    ctx->wire.data = NULL;
     ctx->wire.render = ngx_http_sandbox_mcp_render_command;
 
     ngx_http_sandbox_stage_start(r, ctx);
@@ -323,12 +289,17 @@ ngx_http_sandbox_mcp_status(ngx_http_request_t *r,
     mcp->op = ngx_http_sandbox_store_op(r, ctx, SANDBOX_STORE_FILES,
                                         ngx_http_sandbox_mcp_found);
 
+    mcp->head = ctx->wire.head;
+    mcp->body = ctx->wire.body;
+    mcp->flags = ctx->wire.flags;
+
     if (mcp->op == NULL
         || ngx_http_sandbox_head_begin(r, ctx, &w, 64) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
+    ngx_str_null(&ctx->wire.body);
     ctx->wire.operation = SANDBOX_OPERATION_STATUS;
     ctx->wire.render = NULL;
 
@@ -374,36 +345,34 @@ static void
 ngx_http_sandbox_mcp_found(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     ngx_http_sandbox_store_op_t *op)
 {
-    ngx_int_t                   rc;
-    ngx_str_t                  *id, *target;
+    ngx_str_t                  *id;
+    ngx_http_sandbox_mcp_t     *mcp;
     ngx_http_sandbox_result_t  *result;
 
+    mcp = ctx->mcp;
     result = &ctx->wire.result;
     id = &result->sandbox_id;
-    target = &ctx->mcp->target;
 
-    if (id->len != target->len
-        || ngx_memcmp(id->data, target->data, id->len) != 0)
+    if (id->len != mcp->target.len
+        || ngx_memcmp(id->data, mcp->target.data, id->len) != 0)
     {
         ngx_http_sandbox_refuse(ctx, 410, "gone",
                                 "The sandbox of that id is not there any "
                                 "more, or never was; without \"target\" the "
                                 "command runs in the one that there is.");
-        rc = NGX_DECLINED;
-
-    } else {
-        ctx->mcp->instance = result->number[SANDBOX_TAG_INSTANCE];
-        rc = ngx_http_sandbox_mcp_command(r, ctx);
-    }
-
-    if (rc == NGX_OK) {
+        ngx_http_sandbox_upstream_leave(r);
+        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
         return;
     }
 
-    ngx_http_sandbox_upstream_leave(r);
-    ngx_http_finalize_request(r, rc == NGX_DECLINED
-                                 ? ngx_http_sandbox_send_problem(r, ctx)
-                                 : NGX_HTTP_INTERNAL_SERVER_ERROR);
+    ctx->wire.head = mcp->head;
+    ctx->wire.body = mcp->body;
+    ctx->wire.flags = mcp->flags;
+    ctx->wire.instance = result->number[SANDBOX_TAG_INSTANCE];
+    ctx->wire.operation = SANDBOX_OPERATION_COMMAND;
+    ctx->wire.render = ngx_http_sandbox_mcp_render_command;
+
+    ngx_http_sandbox_stage_start(r, ctx);
 }
 
 

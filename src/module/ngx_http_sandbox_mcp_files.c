@@ -137,30 +137,41 @@ ngx_http_sandbox_mcp_save_file(ngx_http_request_t *r,
 
 
 ngx_int_t
-ngx_http_sandbox_mcp_upload_file(ngx_http_request_t *r,
+ngx_http_sandbox_mcp_prepare_upload(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
     json_t     *value;
-    ngx_str_t   content, text;
+    ngx_str_t   text;
 
     value = json_object_get(ctx->mcp->arguments, "contentBase64");
 
     text.data = (u_char *) json_string_value(value);
     text.len = json_string_length(value);
 
-    content.data = ngx_pnalloc(r->pool,
-                               ngx_base64_decoded_length(text.len) + 1);
-    if (content.data == NULL) {
+    ctx->mcp->body.data = ngx_pnalloc(r->pool,
+                                      ngx_base64_decoded_length(text.len)
+                                      + 1);
+    if (ctx->mcp->body.data == NULL) {
         return NGX_ERROR;
     }
 
-    if (ngx_decode_base64(&content, &text) != NGX_OK) {
+    if (ngx_decode_base64(&ctx->mcp->body, &text) != NGX_OK) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
                                 "\"contentBase64\" must be base64.");
         return NGX_DECLINED;
     }
 
-    return ngx_http_sandbox_mcp_write(r, ctx, &content, NULL,
+    (void) json_object_del(ctx->mcp->arguments, "contentBase64");
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_mcp_upload_file(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    return ngx_http_sandbox_mcp_write(r, ctx, &ctx->mcp->body, NULL,
                                       ngx_http_sandbox_mcp_render_write);
 }
 

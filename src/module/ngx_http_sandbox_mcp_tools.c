@@ -318,7 +318,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "{\"readOnlyHint\":false,\"destructiveHint\":true,"
       "\"idempotentHint\":false,\"openWorldHint\":false}",
       0, ngx_http_sandbox_mcp_run_in, ngx_http_sandbox_mcp_run_out,
-      ngx_http_sandbox_mcp_run_command },
+      ngx_http_sandbox_mcp_prepare_command, ngx_http_sandbox_mcp_run_command },
 
     { ngx_string("upload_file"), ngx_string("mcp.upload_file"),
       "Upload a file",
@@ -326,7 +326,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "save_file is the better one; what the user attached is there already.",
       WRITES,
       0, ngx_http_sandbox_mcp_upload_in, ngx_http_sandbox_mcp_save_out,
-      ngx_http_sandbox_mcp_upload_file },
+      ngx_http_sandbox_mcp_prepare_upload, ngx_http_sandbox_mcp_upload_file },
 
     { ngx_string("download_file"), ngx_string("mcp.download_file"),
       "Give a file to the user",
@@ -335,7 +335,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "hand over what was made: charts, tables, documents.",
       WRITES,
       1, ngx_http_sandbox_mcp_download_in, ngx_http_sandbox_mcp_download_out,
-      ngx_http_sandbox_mcp_download_file },
+      NULL, ngx_http_sandbox_mcp_download_file },
 
     { ngx_string("search_files"), ngx_string("mcp.search_files"),
       "Search in files",
@@ -343,7 +343,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "names. Does not wait for a command that runs.",
       READS,
       0, ngx_http_sandbox_mcp_search_in, ngx_http_sandbox_mcp_search_out,
-      ngx_http_sandbox_mcp_search_files },
+      NULL, ngx_http_sandbox_mcp_search_files },
 
     { ngx_string("read_file"), ngx_string("mcp.read_file"),
       "Read a file",
@@ -352,7 +352,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "command that runs.",
       READS,
       0, ngx_http_sandbox_mcp_read_in, ngx_http_sandbox_mcp_read_out,
-      ngx_http_sandbox_mcp_read_file },
+      NULL, ngx_http_sandbox_mcp_read_file },
 
     { ngx_string("save_file"), ngx_string("mcp.save_file"),
       "Write a file",
@@ -360,7 +360,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "fails.",
       WRITES,
       0, ngx_http_sandbox_mcp_save_in, ngx_http_sandbox_mcp_save_out,
-      ngx_http_sandbox_mcp_save_file },
+      NULL, ngx_http_sandbox_mcp_save_file },
 
     { ngx_string("edit_file"), ngx_string("mcp.edit_file"),
       "Edit a file",
@@ -369,7 +369,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "file was changed by somebody else meanwhile.",
       WRITES,
       0, ngx_http_sandbox_mcp_edit_in, ngx_http_sandbox_mcp_edit_out,
-      ngx_http_sandbox_mcp_edit_file },
+      NULL, ngx_http_sandbox_mcp_edit_file },
 
     { ngx_string("delete_file"), ngx_string("mcp.delete_file"),
       "Delete a file",
@@ -377,7 +377,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "it leads to.",
       WRITES,
       0, ngx_http_sandbox_mcp_delete_in, ngx_http_sandbox_mcp_delete_out,
-      ngx_http_sandbox_mcp_delete_file },
+      NULL, ngx_http_sandbox_mcp_delete_file },
 
     { ngx_string("load_skill"), ngx_string("mcp.load_skill"),
       "Load a skill",
@@ -388,9 +388,10 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
       "{\"readOnlyHint\":false,\"destructiveHint\":false,"
       "\"idempotentHint\":true,\"openWorldHint\":false}",
       1, ngx_http_sandbox_mcp_skill_in, ngx_http_sandbox_mcp_skill_out,
-      ngx_http_sandbox_mcp_load_skill },
+      NULL, ngx_http_sandbox_mcp_load_skill },
 
-    { ngx_null_string, ngx_null_string, NULL, NULL, NULL, 0, NULL, NULL, NULL }
+    { ngx_null_string, ngx_null_string, NULL, NULL, NULL, 0, NULL, NULL, NULL,
+      NULL }
 };
 
 

@@ -349,6 +349,10 @@ def guesses():
         same(r["structuredContent"]["sandboxId"], mine, target)
     same(c.done("run_command", command="mock: stdout=x",
                 target={"id": mine})["sandboxId"], mine)
+    sent = json.loads(c.done("run_command", command="what", stdin="typed",
+                             env={"A": "b"}, target={"id": mine})["stdout"])
+    same((sent["body"], sent["ENV"], sent["preamble"]["instance"]),
+         ("typed", ["A=b"], 1))
     same(c.refused("run_command", command="mock: stdout=x",
                    target={"id": "sbx_of_somebody"}), "gone")
     other = c.done("run_command", command="mock: stdout=x",
