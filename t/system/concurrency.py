@@ -231,13 +231,13 @@ def create_burst():
             check(int(r.headers["Retry-After"]) > 0, "Retry-After", r)
         return r.status
 
-    statuses = together(24, one)
-    check(statuses.count(200) >= 20, "statuses", statuses)
+    statuses = together(100, one)
+    check(statuses.count(200) >= 90, "statuses", statuses)
     group = cgroup_of(g.agent("burst0"))
     many = len(in_cgroup(group))
-    deleted = together(24, lambda n: g.delete("burst%d" % n).status)
+    deleted = together(100, lambda n: g.delete("burst%d" % n).status)
     same(set(deleted), {204})
-    wait_for(lambda: len(in_cgroup(group)) <= many - 20, 20,
+    wait_for(lambda: len(in_cgroup(group)) <= many - 90, 20,
              "the end of the deleted ones")
 
 

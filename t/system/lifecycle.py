@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How sandboxes come and go: idle stops, who is stopped first, expiry, what
-keeps one awake, draining, states of many; a runner without nginx."""
+keeps one awake, draining, states of many; mostly a runner without nginx."""
 
 import os
 import struct
@@ -11,7 +11,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                  # noqa: E402
-from gateway import wait_for                                 # noqa: E402
+from gateway import Gateway, wait_for                        # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
@@ -134,6 +134,54 @@ def expiry_busy():
         r.limits(IDLE_MS=1000, EXPIRE_MS=1000)
         same(r.command("a", "sleep 4; echo done").stdout, b"done\n")
         same(state(r, "a"), RUNNING)
+
+
+@test("persistence/not-idle-while-running")
+def not_idle():
+    """Three idle periods without output and without a client."""
+    with Gateway(pool=1, http="sandbox_zone sandbox:1m idle=1s;") as g:
+        wait_for(lambda: "idle after 1 s" in g.runner_log, 15, "the limits")
+        g.run("c", "true")
+        try:
+            g.command("c", "sleep 5; echo whole", commandId="silent",
+                      timeout=1)
+            raise AssertionError("it should have taken longer")
+        except OSError:
+            pass
+        path = "v1/conversations/c/commands/silent"
+        r = wait_for(lambda: (lambda r: r if r.json.get("outcome") else None)(
+            g.request("GET", path)), 30, "its end")
+        same((r.json["outcome"], r.json["stdout"]), ("exit", "whole\n"))
+        wait_for(lambda: g.status("c")["state"] == "idle", 15, "the stop")
+        same(g.run("c", "echo woken")["stdout"], "woken\n")
+
+
+@test("persistence/ttl-not-shortened")
+def ttl():
+    """Whatever is asked for, and by how many: the end never moves nearer."""
+    with Gateway(pool=1, http="sandbox_zone sandbox:1m idle=1h expire=2h;") \
+            as g:
+        wait_for(lambda: "removed after 7200 s" in g.runner_log, 15,
+                 "the limits")
+        g.run("c", "echo x > f")
+        ends = [g.status("c")["expiresAt"]]
+
+        def then(function):
+            function()
+            ends.append(g.status("c")["expiresAt"])
+            time.sleep(0.05)
+
+        for _ in range(3):
+            then(lambda: g.run("c", "true", timeoutSeconds=1))
+            then(lambda: g.run("c", "sleep 3", timeoutSeconds=1))
+            then(lambda: g.request("GET", "v1/conversations/c/fs/f"))
+            then(lambda: g.status("c"))
+        same(ends, sorted(ends))
+        check(ends[0] < ends[-1], "use puts it off", ends)
+        same(g.status("c")["state"], "running")
+        g.reload(http="sandbox_zone sandbox:1m idle=1h;")
+        wait_for(lambda: "expiresAt" not in g.status("c"), 15,
+                 "that there is no end any more")
 
 
 @test("lifecycle/sessions")
