@@ -63,6 +63,37 @@ def transfer_not_stopped():
         same(r.command("a", "stat -c %s big").stdout, b"%d\n" % BIG)
 
 
+@test("lifecycle/stalled-clients-lock-nobody-out", seconds=120)
+def stalled():
+    """As many clients as an agent serves, and none of them reads."""
+    with Runner("--pool", "0") as r:
+        r.command("a", "head -c %d /dev/zero > big" % BIG)
+        socks = []
+        try:
+            for _ in range(540):
+                socks.append(begin_read(r, "a", "big"))
+            refused = wait_for(lambda: r.command("a", "true").code, 10,
+                               "that there is no room")
+            same(refused, "too_many_pending")
+            wait_for(lambda: r.command("a", "true").code is None, 30,
+                     "room for those who do read")
+            for _ in range(20):
+                same(r.command("a", "echo in").stdout, b"in\n")
+        finally:
+            for sock in socks:
+                sock.close()
+        same(r.command("a", "stat -c %s big").stdout, b"%d\n" % BIG)
+
+
+@test("lifecycle/base-is-read-ahead")
+def read_ahead():
+    with Runner("--pool", "0", "--log-level", "info") as r:
+        wait_for(lambda: " files of the base were read ahead" in r.text(), 60,
+                 "its line in the log")
+        line = [x for x in r.text().splitlines() if "read ahead" in x][0]
+        check(int(line.split("info: ")[1].split()[0]) > 500, "few", line)
+
+
 @test("lifecycle/background-is-not-idle")
 def background_not_idle():
     """What a command leaves running, and one in the background, keep a
