@@ -46,7 +46,8 @@ static const ngx_http_sandbox_mcp_rule_t  ngx_http_sandbox_mcp_rules[] = {
     { "^[^\\\\u0000]*$", "a string without NUL" },
     { "^[^\\\\u0000]+$", "a string that is not empty, without NUL" },
     { "^[A-Za-z0-9._-]{1,64}$", "1 to 64 characters of A-Z a-z 0-9 . _ -" },
-    { "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    { "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]=="
+      "|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
       "base64, padded with \"=\"" },
     { "^(?!\\\\.{1,2}$)[A-Za-z0-9._:-]{1,128}$",
       "1 to 128 characters of A-Z a-z 0-9 . _ : and -" }
@@ -457,6 +458,15 @@ ngx_http_sandbox_mcp_base64(const char *p, size_t n)
         {
             return 0;
         }
+    }
+
+    /* bits that no byte has must not be set: there is one way to write it */
+
+    if (pad && n > pad
+        && strchr(pad == 1 ? "AEIMQUYcgkosw048" : "AQgw", p[n - 1 - pad])
+           == NULL)
+    {
+        return 0;
     }
 
     return n % 4 == 0;

@@ -353,13 +353,17 @@ ngx_http_sandbox_mcp_download_file(ngx_http_request_t *r,
 {
     json_t     *value;
     ngx_int_t   rc;
-    ngx_str_t   name;
+    ngx_str_t   name, *path;
 
     rc = ngx_http_sandbox_mcp_path(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
 
+    /* one of the home stays one: links do not lead out of it */
+
+    path = (ctx->mcp->root_id == SANDBOX_ROOT_ALL || ctx->mcp->path.len == 0)
+           ? &ctx->mcp->shown : &ctx->mcp->path;
     ngx_str_null(&name);
     value = json_object_get(ctx->mcp->arguments, "name");
 
@@ -372,7 +376,7 @@ ngx_http_sandbox_mcp_download_file(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    return ngx_http_sandbox_save_begin(r, ctx, &ctx->mcp->shown, &name,
+    return ngx_http_sandbox_save_begin(r, ctx, path, &name,
                           json_is_true(json_object_get(ctx->mcp->arguments,
                                                        "overwrite"))
                           ? SANDBOX_STORE_REPLACE : SANDBOX_STORE_CREATE);

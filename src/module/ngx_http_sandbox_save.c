@@ -293,14 +293,20 @@ ngx_http_sandbox_save_place(ngx_http_request_t *r,
         save->root = SANDBOX_ROOT_ALL;
     }
 
+    if (save->path.len == 0) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "\"path\" must name a file.");
+        return NGX_DECLINED;
+    }
+
     rc = ngx_http_sandbox_path(r, ctx, &save->path);
     if (rc != NGX_OK) {
         return rc;
     }
 
     if (save->path.len == 0) {
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
-                                "\"path\" must name a file.");
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_CONFLICT, "is_a_directory",
+                                "A folder can't be saved, only a file.");
         return NGX_DECLINED;
     }
 

@@ -5,6 +5,7 @@ files_h2.py has them once more over HTTP/2."""
 
 import base64
 import hashlib
+import json
 import os
 import random
 import subprocess
@@ -16,6 +17,7 @@ import urllib.parse
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import h2                                                    # noqa: E402
+import mcp                                                   # noqa: E402
 from gateway import H2, Gateway, wait_for                    # noqa: E402
 from tap import check, main, same, skip, test                # noqa: E402
 
@@ -249,8 +251,12 @@ def directory():
     same([e["name"] for e in get("dir", "d/").json["entries"]], ["x"])
     code(call("PUT", "dir", "d/", b""), 409, "is_a_directory")
     same(get("dir", "d/x/").body, b"1")
-    code(g.request("POST", V + "dir/files", {"path": "d"}), 409,
-         "is_a_directory")
+    for path in ("d", "./d//", ".", "/", "/home/sandbox"):
+        code(g.request("POST", V + "dir/files", {"path": path, "name": "n"}),
+             409, "is_a_directory")
+    code(g.request("POST", V + "dir/files", {"path": ""}), 400, "bad_request")
+    r = g.request("POST", V + "dir/files", {"path": ".//d/./x"})
+    same((r.status, r.json["name"]), (201, "x"))
     code(g.request("POST", V + "dir/files", {"path": "d/x/y"}), 409,
          "not_a_directory")
     code(call("DELETE", "dir", "d"), 409, "not_empty")
@@ -572,20 +578,57 @@ def injection():
                   "2>/dev/null; true"), "")
 
 
+@test("files/path-injection files/symlink-out: by tools")
+def injection_tools():
+    c = mcp.Client(g, "tools")
+    g.output("tools", "mkdir in; ln -s /etc/passwd out; ln -s /etc up")
+    for word in ("$(touch ran)", "'; touch ran; '", "a\ntouch ran\n",
+                 "'; import os; os.system('touch ran') #", "-exec", "--pre=sh",
+                 "*", "{a,b}", "[x", "(", "\\"):
+        path = "in/" + word
+        c.done("save_file", path=path, content="needle " + word)
+        check(word in json.dumps(c.call("read_file", path=path),
+                                 ensure_ascii=False)
+              or "\n" in word or "\\" in word or '"' in word, "read", word)
+        look = dict(pattern=word, literal=True, path="in")
+        if "\n" in word:
+            same(c.refused("search_files", **look), "bad_pattern")
+        else:
+            found = c.done("search_files", **look)
+            check(found["matches"], "search for", word, found)
+        c.done("edit_file", path=path, oldString="needle",
+               newString=word)
+        same(get("tools", path).body, (word + " " + word).encode())
+        c.done("delete_file", path=path)
+    for path in ("out", "up/passwd", "../../etc/passwd"):
+        for tool, more in (("read_file", {}), ("save_file", {"content": "x"}),
+                           ("edit_file", {"oldString": "root",
+                                         "newString": "x"}),
+                           ("download_file", {})):
+            same(c.refused(tool, path=path, **more), "path_outside",
+                 tool + " " + path)
+    same(c.done("search_files", pattern="root", path="in")["matches"], [])
+    same(g.output("tools", "ls ran in 2>/dev/null; head -c 4 /etc/passwd"),
+         "in:\nroot")
+
+
+BASE64 = (
+    ("", b""), ("YQ==", b"a"), ("YWI=", b"ab"), ("YWJj", b"abc"),
+    ("AP/+", b"\0\xff\xfe"), ("+/+/", b"\xfb\xff\xbf"),
+    ("YQ", None), ("YQ=", None), ("YQ===", None), ("YWJjYQ", None),
+    ("YR==", None), ("YWJ=", None), ("=", None), ("====", None),
+    ("YQ==YQ==", None), ("YQ==YWJj", None), ("-_-_", None),
+    ("YW Jj", None), (" YWJj", None), ("YWJj ", None),
+    ("YWJj\n", None), ("YW\nJj", None), ("YW\r\nJj", None),
+    ("YWJj\0", None), ("YWJ\u00e9", None), ("YQ==\"", None),
+    ("YQ=='; touch ran; '", None), ("YQ==$(touch ran)", None),
+    ("data:text/plain;base64,YQ==", None))
+
+
 @test("files/base64-strict")
 def strict():
     """Decoded exactly, or refused; never guessed, nothing run."""
-    for text, expected in (
-            ("", b""), ("YQ==", b"a"), ("YWI=", b"ab"), ("YWJj", b"abc"),
-            ("AP/+", b"\0\xff\xfe"), ("+/+/", b"\xfb\xff\xbf"),
-            ("YQ", None), ("YQ=", None), ("YQ===", None), ("YWJjYQ", None),
-            ("YR==", None), ("YWJ=", None), ("=", None), ("====", None),
-            ("YQ==YQ==", None), ("YQ==YWJj", None), ("-_-_", None),
-            ("YW Jj", None), (" YWJj", None), ("YWJj ", None),
-            ("YWJj\n", None), ("YW\nJj", None), ("YW\r\nJj", None),
-            ("YWJj\0", None), ("YWJ\u00e9", None), ("YQ==\"", None),
-            ("YQ=='; touch ran; '", None), ("YQ==$(touch ran)", None),
-            ("data:text/plain;base64,YQ==", None)):
+    for text, expected in BASE64:
         r = g.command("strict", "base64 -w0", stdinBase64=text)
         if expected is None:
             code(r, 400, "bad_request")
@@ -597,6 +640,15 @@ def strict():
     r = g.run("strict", "sha256sum", stdinBase64=base64.b64encode(big)
               .decode())
     same(r["stdout"].split()[0], hashlib.sha256(big).hexdigest())
+    c = mcp.Client(g, "strict")
+    for text, expected in BASE64:
+        r = c.request("tools/call", {"name": "upload_file", "arguments": {
+            "path": "up", "contentBase64": text}}).json
+        if expected is None:
+            check("error" in r or r["result"]["isError"], text, r)
+        else:
+            check(not r["result"]["isError"], text, r)
+            same(get("strict", "up").body, expected, text)
     same(g.output("strict", "ls ran 2>/dev/null; true"), "")
 
 
