@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                  # noqa: E402
 from gateway import AGENT, CACHE, RUNNER, Gateway, wait_for  # noqa: E402
+from runner import together                                  # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 
@@ -215,6 +216,7 @@ def wire_refusals():
                 s.close()
 
         good = wire.Preamble(wire.PING, key=g.key).encode()
+        speaks = []
         for data in (b"", b"S", good[:127], b"GET / HTTP/1.0\r\n\r\n",
                      b"x" * 128, bytes(128), b"x" * 100000,
                      good[:7] + b"\x09" + good[8:],
@@ -225,7 +227,10 @@ def wire_refusals():
                      wire.Preamble(wire.COMMAND, key=g.key,
                                    head=10).encode() + b"\0\1\0\0\0\4id"):
             for shut in (True, False):
-                speak(data, shut)
+                speaks.append(lambda data=data, shut=shut: speak(data, shut))
+        # a second each for what never comes, so all at once
+        for answer in together(*speaks):
+            check(isinstance(answer, bytes), "no end:", answer)
         c = wire.Client(g.socket, key=g.key)
         for key in (bytes(32), g.key[:-1] + b"\0"):
             same(c.call(wire.PING, **{"key": key}).code,
