@@ -120,8 +120,8 @@ ngx_http_sandbox_conf_runner(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (path.len >= sizeof(((struct sockaddr_un *) 0)->sun_path)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "the path in \"sandbox_runner %V\" is too long, a "
-                           "socket's path has at most %uz bytes", &value[1],
+                           "the path in \"sandbox_runner\" directive has %uz "
+                           "bytes, a socket's path has at most %uz", path.len,
                            sizeof(((struct sockaddr_un *) 0)->sun_path) - 1);
         return NGX_CONF_ERROR;
     }

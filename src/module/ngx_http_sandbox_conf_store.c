@@ -66,7 +66,15 @@ ngx_http_sandbox_conf_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     value = cf->args->elts;
 
-    if (cf->args->nelts == 2 && ngx_strcmp(value[1].data, "off") == 0) {
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+
+        if (cf->args->nelts > 2) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" in \"sandbox_store off\" directive is "
+                               "for a store that is on", &value[2]);
+            return NGX_CONF_ERROR;
+        }
+
         slcf->store = NULL;
         return NGX_CONF_OK;
     }
@@ -189,8 +197,8 @@ ngx_http_sandbox_store_path(ngx_conf_t *cf, ngx_str_t *name)
 
     if (name->len > SANDBOX_STORE_MAX_ROOT) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "the path \"%V\" in \"sandbox_store\" directive is "
-                           "too long, it may have %d bytes", name,
+                           "the path in \"sandbox_store\" directive has %uz "
+                           "bytes, it may have %d", name->len,
                            SANDBOX_STORE_MAX_ROOT);
         return NGX_ERROR;
     }

@@ -174,8 +174,8 @@ ngx_http_sandbox_conf_is_word(ngx_conf_t *cf, ngx_command_t *cmd,
 
     if (value->len == 0 || value->len > SANDBOX_JOSE_MAX_ISSUER) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid value \"%V\" in \"%V\" directive, it must "
-                           "have 1 to %d bytes", value, &cmd->name,
+                           "invalid value of %uz bytes in \"%V\" directive, it "
+                           "must have 1 to %d", value->len, &cmd->name,
                            SANDBOX_JOSE_MAX_ISSUER);
         return NGX_ERROR;
     }

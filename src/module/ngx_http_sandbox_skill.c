@@ -398,15 +398,20 @@ ngx_http_sandbox_conf_skills(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_OK;
     }
 
-    if (name->len < 2 || name->data[0] != '/'
-        || name->len > SANDBOX_STORE_MAX_ROOT)
-    {
+    if (name->len > SANDBOX_STORE_MAX_ROOT) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "the path in \"sandbox_skills\" directive has %uz "
+                           "bytes, it may have %d", name->len,
+                           SANDBOX_STORE_MAX_ROOT);
+        return NGX_CONF_ERROR;
+    }
+
+    if (name->len < 2 || name->data[0] != '/') {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "invalid path \"%V\" in \"sandbox_skills\" "
-                           "directive, it must be an absolute one of at most "
-                           "%d bytes, such as "
+                           "directive, it must be an absolute one, such as "
                            "\"/usr/local/share/sandbox/skills\", or \"off\"",
-                           name, SANDBOX_STORE_MAX_ROOT);
+                           name);
         return NGX_CONF_ERROR;
     }
 
