@@ -239,6 +239,7 @@ def one_by_one(what, victim, act, after, least=4, most=30):
     print("# %s: %d deaths, before %s" % (what, len(names), " ".join(
         "%s:%d" % (x, names.count(x)) for x in sorted(set(names)))))
     check(len(names) >= least, "so few calls of", what, k.calls)
+    return len(names)
 
 
 def acts(conversation):
@@ -311,6 +312,35 @@ def crash_worker():
     g.delete("w")
 
 
+@test("files/crash-worker-delete", 120)
+def crash_delete():
+    """DELETE of a conversation takes all of it, or nothing."""
+    url = "v1/conversations/d"
+    paths = ["/attachments/a", "/files/f"]
+    acknowledged = []
+
+    def victim():
+        for path in paths:
+            check(good(g.request("PUT", url + path, b"x" * 5000)), path)
+        return worker()
+
+    def act(n):
+        acknowledged[:] = [good(tried("DELETE", url))]
+        return acknowledged[0]
+
+    def after():
+        worker()
+        works()
+        statuses = {g.request("GET", url + path).status for path in paths}
+        check(statuses in ([{404}] if acknowledged[0] else [{200}, {404}]),
+              "half of it:", statuses)
+        trash = g.dir + "/store/.trash"
+        wait_for(lambda: not os.path.isdir(trash) or not os.listdir(trash),
+                 20, "the sweep of what was deleted")
+
+    one_by_one("DELETE of a conversation", victim, act, after)
+
+
 @test("files/crash-agent", 180)
 def crash_agent():
     places, all_acts = acts("a")
@@ -374,6 +404,8 @@ def runner_lives():
 def crash_runner():
     """It is not on the way of bytes; but it makes sandboxes and wakes them."""
     places, all_acts = acts("r")
+    deaths = 0                          # it makes others meanwhile: no two
+                                        # times have the same calls
     for what in ("PUT attachments", "POST files", "PUT fs", "staging"):
         before, act = all_acts[what]
 
@@ -393,8 +425,7 @@ def crash_runner():
                 wait_for(lambda: g.status("r")["state"] == "idle", 20,
                          "a sandbox that sleeps")
             return g.runner.pid
-        one_by_one(what, victim, act, after,
-                   *((0, 1) if what == "PUT attachments" else (1, 4)))
+        deaths += one_by_one(what, victim, act, after, 0, 4)
     same(temporary(), [], "of writers")
     g.delete("r")
 
@@ -417,7 +448,9 @@ def crash_runner():
         g.delete(names[-1])
 
     made = []
-    one_by_one("PUT fs, the first of a sandbox", victim, act, after)
+    deaths += one_by_one("PUT fs, the first of a sandbox", victim, act,
+                         after, 1)
+    check(deaths > 4, "so few deaths:", deaths)
     check("could not be started" not in g.runner_log, "a sandbox was in its "
           "own way:", g.runner_log[-2000:])
     left = [os.path.join(path, f) for path, _, files in os.walk(g.state)
