@@ -17,10 +17,10 @@ static void ngx_http_sandbox_local_health(
     ngx_http_sandbox_health_t *health);
 
 
-/* later releases bring these, one by one */
+/* it does all that there is */
 
 static const char *const  ngx_http_sandbox_local_unsupported[] = {
-    "mcp", NULL
+    NULL
 };
 
 

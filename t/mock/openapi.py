@@ -147,7 +147,8 @@ def ask(method, path, body=None, status=None, **options):
 def answers():
     ask("GET", "health", status=200, token=None)
     ask("GET", "health?ready", status=200, token=None)
-    ask("GET", "v1/limits", status=200)
+    r = ask("GET", "v1/limits", status=200)
+    same(r.json["unsupported"], [], "all that is described is there")
     ask("GET", "v1/limits", status=401, token=None)
     ask("GET", V + "c", status=200)
     ask("GET", V + "c/commands/x", status=404)
