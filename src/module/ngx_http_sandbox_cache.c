@@ -10,6 +10,7 @@
 /* who was locked out at the issuer is so here, too, after as long */
 
 #define NGX_HTTP_SANDBOX_CACHE_TIME    (300 * 1000)
+#define NGX_HTTP_SANDBOX_CACHE_TRIES   32          /* evictions for one */
 
 #define NGX_HTTP_SANDBOX_CACHE_FIELDS  4
 #define NGX_HTTP_SANDBOX_CACHE_ABSENT  0xffff
@@ -202,7 +203,14 @@ ngx_http_sandbox_cache_add(ngx_http_sandbox_zone_t *zone,
 
     cn = ngx_slab_alloc_locked(zone->shpool, size);
 
-    if (cn == NULL && ngx_http_sandbox_cache_evict(zone)) {
+    /* what one of another size leaves is often no room for this one */
+
+    for (i = 0; cn == NULL && i < NGX_HTTP_SANDBOX_CACHE_TRIES; i++) {
+
+        if (!ngx_http_sandbox_cache_evict(zone)) {
+            break;
+        }
+
         cn = ngx_slab_alloc_locked(zone->shpool, size);
     }
 
