@@ -1,10 +1,12 @@
 /*
  * Names, tags and sizes of what a conversation's commands bring along, in the
- * shared zone.  The disk is the truth: each change of it by this nginx counts
- * up a generation that its conversation shares with some others, and what was
- * learned under another one is not believed.  A change that never ended, since
- * its worker died, keeps its generation from being used for a while; what
- * somebody else did to the disk is seen after as long.  Knows no request.
+ * shared zone; and which conversations of a user have anything on the disk, so
+ * that the first command of a new one need not ask, either.  The disk is the
+ * truth: each change of it by this nginx counts up a generation that its
+ * conversation shares with some others, and what was learned under another one
+ * is not believed.  A change that never ended, since its worker died, keeps
+ * its generation from being used for a while; what somebody else did to the
+ * disk is seen after as long.  Knows no request.
  */
 
 #include "ngx_http_sandbox_known.h"
@@ -18,6 +20,10 @@
 /* size, SHA-256, length of the name, then the name */
 
 #define NGX_HTTP_SANDBOX_KNOWN_FIXED   (8 + SANDBOX_STORE_SHA256 + 1)
+
+/* instead of a number of conversations: there are too many */
+
+#define NGX_HTTP_SANDBOX_KNOWN_MANY    0xffff
 
 
 typedef struct {
@@ -34,8 +40,8 @@ typedef struct {
     ngx_msec_t                     until;        /* monotonic */
     size_t                         size;         /* bytes of data */
     uint32_t                       generation;
-    uint16_t                       n;
-    uint16_t                       attachments;  /* of these */
+    uint16_t                       n;            /* of these, or of hashes */
+    uint16_t                       attachments;
     u_char                         data[1];
 } ngx_http_sandbox_known_node_t;
 
@@ -54,11 +60,25 @@ struct ngx_http_sandbox_known_s {
 
 static ngx_int_t ngx_http_sandbox_known_name(ngx_http_sandbox_zone_t *zone,
     const sandbox_store_place_t *place, ngx_http_sandbox_known_mark_t *mark);
+static ngx_int_t ngx_http_sandbox_known_digest(const char *path,
+    ngx_http_sandbox_known_place_t *place);
 static void ngx_http_sandbox_known_mark(ngx_http_sandbox_known_t *known,
-    ngx_http_sandbox_known_mark_t *mark);
+    ngx_http_sandbox_known_place_t *place);
 static ngx_http_sandbox_known_slot_t *ngx_http_sandbox_known_slot(
     ngx_http_sandbox_known_t *known,
-    const ngx_http_sandbox_known_mark_t *mark);
+    const ngx_http_sandbox_known_place_t *place);
+static ngx_http_sandbox_known_node_t *ngx_http_sandbox_known_valid(
+    ngx_http_sandbox_known_t *known,
+    const ngx_http_sandbox_known_place_t *place);
+static ngx_uint_t ngx_http_sandbox_known_folder(
+    const ngx_http_sandbox_known_node_t *kn, const char *conversation);
+static ngx_http_sandbox_known_node_t *ngx_http_sandbox_known_add(
+    ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_known_place_t *place, size_t size);
+static void ngx_http_sandbox_known_begun(ngx_http_sandbox_known_t *known,
+    const ngx_http_sandbox_known_place_t *place);
+static void ngx_http_sandbox_known_ended(ngx_http_sandbox_known_t *known,
+    const ngx_http_sandbox_known_place_t *place);
 static ngx_http_sandbox_known_node_t *ngx_http_sandbox_known_lookup(
     ngx_http_sandbox_known_t *known, ngx_rbtree_key_t key);
 static ngx_rbtree_key_t ngx_http_sandbox_known_key(const u_char *key);
@@ -113,30 +133,37 @@ ngx_http_sandbox_known_find(ngx_http_sandbox_zone_t *zone,
 
     ngx_shmtx_lock(&zone->shpool->mutex);
 
-    ngx_http_sandbox_known_mark(known, mark);
+    ngx_http_sandbox_known_mark(known, &mark->conversation);
+    ngx_http_sandbox_known_mark(known, &mark->user);
 
-    kn = ngx_http_sandbox_known_lookup(known,
-                                       ngx_http_sandbox_known_key(mark->key));
+    kn = ngx_http_sandbox_known_valid(known, &mark->conversation);
 
-    if (kn == NULL || !mark->quiet || kn->generation != mark->generation
-        || (ngx_msec_int_t) (ngx_current_msec - kn->until) >= 0
-        || ngx_memcmp(kn->key, mark->key, SANDBOX_STORE_SHA256) != 0)
-    {
+    if (kn) {
+        n = kn->n;
+        *attachments = kn->attachments;
+
+        ngx_memcpy(data, kn->data, kn->size);
+
         ngx_shmtx_unlock(&zone->shpool->mutex);
-        return NGX_DECLINED;
+
+        return ngx_http_sandbox_known_read(data, n, list);
     }
 
-    ngx_queue_remove(&kn->queue);
-    ngx_queue_insert_head(&known->queue, &kn->queue);
+    kn = ngx_http_sandbox_known_valid(known, &mark->user);
 
-    n = kn->n;
-    *attachments = kn->attachments;
+    if (kn && !ngx_http_sandbox_known_folder(kn, place->conversation)) {
+        ngx_shmtx_unlock(&zone->shpool->mutex);
 
-    ngx_memcpy(data, kn->data, kn->size);
+        *attachments = 0;
+
+        return ngx_http_sandbox_known_read(data, 0, list);
+    }
+
+    mark->learn = (kn == NULL);
 
     ngx_shmtx_unlock(&zone->shpool->mutex);
 
-    return ngx_http_sandbox_known_read(data, n, list);
+    return NGX_DECLINED;
 }
 
 
@@ -150,7 +177,7 @@ ngx_http_sandbox_known_look(ngx_http_sandbox_zone_t *zone,
 
     ngx_shmtx_lock(&zone->shpool->mutex);
 
-    ngx_http_sandbox_known_mark(zone->known, mark);
+    ngx_http_sandbox_known_mark(zone->known, &mark->conversation);
 
     ngx_shmtx_unlock(&zone->shpool->mutex);
 }
@@ -162,85 +189,69 @@ ngx_http_sandbox_known_keep(ngx_http_sandbox_zone_t *zone,
     const sandbox_store_list_t *list, ngx_uint_t attachments)
 {
     u_char                         *p;
-    size_t                          i, size, whole;
+    size_t                          i, size;
     sandbox_store_entry_t          *entry;
-    ngx_http_sandbox_known_t       *known;
     ngx_http_sandbox_known_node_t  *kn;
-    ngx_http_sandbox_known_slot_t  *slot;
 
-    if (!mark->named || !mark->quiet) {
+    if (!mark->named) {
         return;
     }
 
-    known = zone->known;
     size = 0;
 
     for (i = 0; i < list->n; i++) {
         size += NGX_HTTP_SANDBOX_KNOWN_FIXED + list->entries[i].name_len;
     }
 
-    whole = offsetof(ngx_http_sandbox_known_node_t, data) + size;
-
-    if (size > NGX_HTTP_SANDBOX_KNOWN_MAX || whole > known->max) {
-        return;
-    }
-
     ngx_shmtx_lock(&zone->shpool->mutex);
 
-    slot = ngx_http_sandbox_known_slot(known, mark);
+    kn = ngx_http_sandbox_known_add(zone, &mark->conversation, size);
 
-    if (slot->generation != mark->generation || slot->changing) {
-        ngx_shmtx_unlock(&zone->shpool->mutex);
-        return;
-    }
-
-    kn = ngx_http_sandbox_known_lookup(known,
-                                       ngx_http_sandbox_known_key(mark->key));
     if (kn) {
-        ngx_http_sandbox_known_delete(zone, kn);
-    }
+        kn->n = (uint16_t) list->n;
+        kn->attachments = (uint16_t) attachments;
 
-    while (known->bytes + whole > known->max) {
-        if (!ngx_http_sandbox_known_evict(zone)) {
-            break;
+        p = kn->data;
+
+        for (i = 0; i < list->n; i++) {
+            entry = &list->entries[i];
+
+            sandbox_put64(p, entry->size);
+            p = ngx_cpymem(p + 8, entry->sha256, SANDBOX_STORE_SHA256);
+            *p++ = (u_char) entry->name_len;
+            p = ngx_cpymem(p, entry->name, entry->name_len);
         }
     }
 
-    kn = ngx_slab_alloc_locked(zone->shpool, whole);
+    ngx_shmtx_unlock(&zone->shpool->mutex);
+}
 
-    if (kn == NULL && ngx_http_sandbox_known_evict(zone)) {
-        kn = ngx_slab_alloc_locked(zone->shpool, whole);
-    }
 
-    if (kn == NULL) {
-        ngx_shmtx_unlock(&zone->shpool->mutex);
+void
+ngx_http_sandbox_known_keep_folders(ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_known_mark_t *mark, const uint64_t *folders,
+    ngx_int_t n)
+{
+    size_t                          size;
+    ngx_http_sandbox_known_node_t  *kn;
+
+    if (!mark->named || !mark->learn || n < 0) {
         return;
     }
 
-    ngx_memcpy(kn->key, mark->key, SANDBOX_STORE_SHA256);
+    size = (n > NGX_HTTP_SANDBOX_KNOWN_FOLDERS) ? 0 : n * sizeof(uint64_t);
 
-    kn->node.key = ngx_http_sandbox_known_key(mark->key);
-    kn->until = ngx_current_msec + NGX_HTTP_SANDBOX_KNOWN_TIME;
-    kn->size = size;
-    kn->generation = mark->generation;
-    kn->n = (uint16_t) list->n;
-    kn->attachments = (uint16_t) attachments;
+    ngx_shmtx_lock(&zone->shpool->mutex);
 
-    p = kn->data;
+    kn = ngx_http_sandbox_known_add(zone, &mark->user, size);
 
-    for (i = 0; i < list->n; i++) {
-        entry = &list->entries[i];
+    if (kn) {
+        kn->attachments = 0;
+        kn->n = (n > NGX_HTTP_SANDBOX_KNOWN_FOLDERS)
+                ? NGX_HTTP_SANDBOX_KNOWN_MANY : (uint16_t) n;
 
-        sandbox_put64(p, entry->size);
-        p = ngx_cpymem(p + 8, entry->sha256, SANDBOX_STORE_SHA256);
-        *p++ = (u_char) entry->name_len;
-        p = ngx_cpymem(p, entry->name, entry->name_len);
+        ngx_memcpy(kn->data, folders, size);
     }
-
-    ngx_rbtree_insert(&known->rbtree, &kn->node);
-    ngx_queue_insert_head(&known->queue, &kn->queue);
-
-    known->bytes += whole;
 
     ngx_shmtx_unlock(&zone->shpool->mutex);
 }
@@ -250,18 +261,14 @@ void
 ngx_http_sandbox_known_begin(ngx_http_sandbox_zone_t *zone,
     const sandbox_store_place_t *place, ngx_http_sandbox_known_mark_t *mark)
 {
-    ngx_http_sandbox_known_slot_t  *slot;
-
     if (ngx_http_sandbox_known_name(zone, place, mark) != NGX_OK) {
         return;
     }
 
     ngx_shmtx_lock(&zone->shpool->mutex);
 
-    slot = ngx_http_sandbox_known_slot(zone->known, mark);
-
-    slot->changing++;
-    slot->until = ngx_current_msec + NGX_HTTP_SANDBOX_KNOWN_TIME;
+    ngx_http_sandbox_known_begun(zone->known, &mark->conversation);
+    ngx_http_sandbox_known_begun(zone->known, &mark->user);
 
     ngx_shmtx_unlock(&zone->shpool->mutex);
 }
@@ -271,21 +278,14 @@ void
 ngx_http_sandbox_known_end(ngx_http_sandbox_zone_t *zone,
     const ngx_http_sandbox_known_mark_t *mark)
 {
-    ngx_http_sandbox_known_slot_t  *slot;
-
     if (!mark->named) {
         return;
     }
 
     ngx_shmtx_lock(&zone->shpool->mutex);
 
-    slot = ngx_http_sandbox_known_slot(zone->known, mark);
-
-    slot->generation++;
-
-    if (slot->changing) {
-        slot->changing--;
-    }
+    ngx_http_sandbox_known_ended(zone->known, &mark->conversation);
+    ngx_http_sandbox_known_ended(zone->known, &mark->user);
 
     ngx_shmtx_unlock(&zone->shpool->mutex);
 }
@@ -319,15 +319,12 @@ ngx_http_sandbox_known_name(ngx_http_sandbox_zone_t *zone,
 {
     ngx_memzero(mark, sizeof(ngx_http_sandbox_known_mark_t));
 
-    if (zone->known == NULL || place->conversation[0] == '\0') {
-        return NGX_DECLINED;
-    }
-
-    if (EVP_Digest(place->conversation, ngx_strlen(place->conversation),
-                   mark->key, NULL, EVP_sha256(), NULL)
-        != 1)
+    if (zone->known == NULL || place->conversation[0] == '\0'
+        || ngx_http_sandbox_known_digest(place->conversation,
+                                         &mark->conversation)
+           != NGX_OK
+        || ngx_http_sandbox_known_digest(place->user, &mark->user) != NGX_OK)
     {
-        ERR_clear_error();
         return NGX_DECLINED;
     }
 
@@ -337,13 +334,29 @@ ngx_http_sandbox_known_name(ngx_http_sandbox_zone_t *zone,
 }
 
 
+static ngx_int_t
+ngx_http_sandbox_known_digest(const char *path,
+    ngx_http_sandbox_known_place_t *place)
+{
+    if (EVP_Digest(path, ngx_strlen(path), place->key, NULL, EVP_sha256(),
+                   NULL)
+        != 1)
+    {
+        ERR_clear_error();
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
 static void
 ngx_http_sandbox_known_mark(ngx_http_sandbox_known_t *known,
-    ngx_http_sandbox_known_mark_t *mark)
+    ngx_http_sandbox_known_place_t *place)
 {
     ngx_http_sandbox_known_slot_t  *slot;
 
-    slot = ngx_http_sandbox_known_slot(known, mark);
+    slot = ngx_http_sandbox_known_slot(known, place);
 
     if (slot->changing
         && (ngx_msec_int_t) (ngx_current_msec - slot->until) >= 0)
@@ -354,17 +367,159 @@ ngx_http_sandbox_known_mark(ngx_http_sandbox_known_t *known,
         slot->generation++;
     }
 
-    mark->generation = slot->generation;
-    mark->quiet = (slot->changing == 0);
+    place->generation = slot->generation;
+    place->quiet = (slot->changing == 0);
 }
 
 
 static ngx_http_sandbox_known_slot_t *
 ngx_http_sandbox_known_slot(ngx_http_sandbox_known_t *known,
-    const ngx_http_sandbox_known_mark_t *mark)
+    const ngx_http_sandbox_known_place_t *place)
 {
-    return &known->slots[mark->key[SANDBOX_STORE_SHA256 - 1]
+    return &known->slots[place->key[SANDBOX_STORE_SHA256 - 1]
                          % NGX_HTTP_SANDBOX_KNOWN_SLOTS];
+}
+
+
+static void
+ngx_http_sandbox_known_begun(ngx_http_sandbox_known_t *known,
+    const ngx_http_sandbox_known_place_t *place)
+{
+    ngx_http_sandbox_known_slot_t  *slot;
+
+    slot = ngx_http_sandbox_known_slot(known, place);
+
+    slot->changing++;
+    slot->until = ngx_current_msec + NGX_HTTP_SANDBOX_KNOWN_TIME;
+}
+
+
+static void
+ngx_http_sandbox_known_ended(ngx_http_sandbox_known_t *known,
+    const ngx_http_sandbox_known_place_t *place)
+{
+    ngx_http_sandbox_known_slot_t  *slot;
+
+    slot = ngx_http_sandbox_known_slot(known, place);
+
+    slot->generation++;
+
+    if (slot->changing) {
+        slot->changing--;
+    }
+}
+
+
+/* what is remembered of a place, if that is still to be believed */
+
+static ngx_http_sandbox_known_node_t *
+ngx_http_sandbox_known_valid(ngx_http_sandbox_known_t *known,
+    const ngx_http_sandbox_known_place_t *place)
+{
+    ngx_http_sandbox_known_node_t  *kn;
+
+    kn = ngx_http_sandbox_known_lookup(known,
+                                     ngx_http_sandbox_known_key(place->key));
+
+    if (kn == NULL || !place->quiet || kn->generation != place->generation
+        || (ngx_msec_int_t) (ngx_current_msec - kn->until) >= 0
+        || ngx_memcmp(kn->key, place->key, SANDBOX_STORE_SHA256) != 0)
+    {
+        return NULL;
+    }
+
+    ngx_queue_remove(&kn->queue);
+    ngx_queue_insert_head(&known->queue, &kn->queue);
+
+    return kn;
+}
+
+
+/* 1: that conversation may be among them */
+
+static ngx_uint_t
+ngx_http_sandbox_known_folder(const ngx_http_sandbox_known_node_t *kn,
+    const char *conversation)
+{
+    uint64_t    hash;
+    ngx_uint_t  i;
+
+    if (kn->n == NGX_HTTP_SANDBOX_KNOWN_MANY) {
+        return 1;
+    }
+
+    hash = sandbox_store_folder_hash(strrchr(conversation, '/') + 1);
+
+    for (i = 0; i < kn->n; i++) {
+        if (ngx_memcmp(kn->data + i * sizeof(uint64_t), &hash,
+                       sizeof(uint64_t))
+            == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* room for what was learned of a place, unless it has changed since */
+
+static ngx_http_sandbox_known_node_t *
+ngx_http_sandbox_known_add(ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_known_place_t *place, size_t size)
+{
+    size_t                          whole;
+    ngx_http_sandbox_known_t       *known;
+    ngx_http_sandbox_known_node_t  *kn;
+    ngx_http_sandbox_known_slot_t  *slot;
+
+    known = zone->known;
+    slot = ngx_http_sandbox_known_slot(known, place);
+    whole = offsetof(ngx_http_sandbox_known_node_t, data) + size;
+
+    if (!place->quiet || slot->generation != place->generation
+        || slot->changing || size > NGX_HTTP_SANDBOX_KNOWN_MAX
+        || whole > known->max)
+    {
+        return NULL;
+    }
+
+    kn = ngx_http_sandbox_known_lookup(known,
+                                     ngx_http_sandbox_known_key(place->key));
+    if (kn) {
+        ngx_http_sandbox_known_delete(zone, kn);
+    }
+
+    while (known->bytes + whole > known->max) {
+        if (!ngx_http_sandbox_known_evict(zone)) {
+            break;
+        }
+    }
+
+    kn = ngx_slab_alloc_locked(zone->shpool, whole);
+
+    if (kn == NULL && ngx_http_sandbox_known_evict(zone)) {
+        kn = ngx_slab_alloc_locked(zone->shpool, whole);
+    }
+
+    if (kn == NULL) {
+        return NULL;
+    }
+
+    ngx_memcpy(kn->key, place->key, SANDBOX_STORE_SHA256);
+
+    kn->node.key = ngx_http_sandbox_known_key(place->key);
+    kn->until = ngx_current_msec + NGX_HTTP_SANDBOX_KNOWN_TIME;
+    kn->size = size;
+    kn->generation = place->generation;
+
+    ngx_rbtree_insert(&known->rbtree, &kn->node);
+    ngx_queue_insert_head(&known->queue, &kn->queue);
+
+    known->bytes += whole;
+
+    return kn;
 }
 
 

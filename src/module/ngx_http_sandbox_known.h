@@ -10,13 +10,23 @@
 #include "ngx_http_sandbox.h"
 
 
-/* which conversation, and what of it had happened by then */
+#define NGX_HTTP_SANDBOX_KNOWN_FOLDERS  256      /* conversations of a user */
+
+
+/* a folder, and what of it had happened by then */
 
 typedef struct {
     u_char                         key[SANDBOX_STORE_SHA256];
     uint32_t                       generation;
-    unsigned                       named:1;      /* there is a key */
     unsigned                       quiet:1;      /* nobody changes it now */
+} ngx_http_sandbox_known_place_t;
+
+
+typedef struct {
+    ngx_http_sandbox_known_place_t conversation;
+    ngx_http_sandbox_known_place_t user;         /* what conversations are */
+    unsigned                       named:1;      /* there are keys */
+    unsigned                       learn:1;      /* ..._keep_folders() */
 } ngx_http_sandbox_known_mark_t;
 
 
@@ -32,6 +42,15 @@ ngx_http_sandbox_known_t *ngx_http_sandbox_known_create(
 ngx_int_t ngx_http_sandbox_known_find(ngx_http_sandbox_zone_t *zone,
     const sandbox_store_place_t *place, sandbox_store_list_t *list,
     ngx_uint_t *attachments, ngx_http_sandbox_known_mark_t *mark);
+
+/*
+ * What conversations there are on the disk, if mark->learn: as told by
+ * sandbox_store_folders(), NGX_HTTP_SANDBOX_KNOWN_FOLDERS at most.  A
+ * conversation that is not among them has nothing to bring along.
+ */
+void ngx_http_sandbox_known_keep_folders(ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_known_mark_t *mark, const uint64_t *folders,
+    ngx_int_t n);
 
 /* *mark only, before the disk is asked. */
 void ngx_http_sandbox_known_look(ngx_http_sandbox_zone_t *zone,

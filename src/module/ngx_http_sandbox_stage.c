@@ -40,6 +40,8 @@ struct ngx_http_sandbox_stage_s {
     ngx_http_sandbox_stage_file_t  files[SANDBOX_WIRE_MAX_STAGED];
     uint64_t                       size;         /* bytes of the files */
     ngx_http_sandbox_known_mark_t  mark;         /* before it was listed */
+    int                            folders;      /* of the user; -1: unknown */
+    uint64_t                       folder[NGX_HTTP_SANDBOX_KNOWN_FOLDERS];
     unsigned                       listed:1;
     unsigned                       fresh:1;      /* listed just now */
     unsigned                       stale:1;      /* one is another by now */
@@ -168,6 +170,11 @@ ngx_http_sandbox_stage_list(ngx_http_sandbox_store_op_t *op)
     ngx_http_sandbox_stage_t *stage = op->data;
 
     stage->fresh = 1;
+    stage->folders = stage->mark.learn
+                     ? sandbox_store_folders(&op->place, stage->folder,
+                                             NGX_HTTP_SANDBOX_KNOWN_FOLDERS)
+                     : -1;
+
     sandbox_store_list_free(&op->list);
 
     if (sandbox_store_list(&op->place, SANDBOX_STORE_ATTACHMENTS, NULL, 0,
@@ -318,6 +325,8 @@ ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
         stage->fresh = 0;
         ngx_http_sandbox_known_keep(&slcf->main->zone, &stage->mark,
                                     &op->list, stage->attachments);
+        ngx_http_sandbox_known_keep_folders(&slcf->main->zone, &stage->mark,
+                                            stage->folder, stage->folders);
     }
 
     if (ngx_http_sandbox_stage_head(r, ctx, stage) != NGX_OK) {

@@ -332,6 +332,55 @@ sandbox_store_list_free(sandbox_store_list_t *list)
 }
 
 
+int
+sandbox_store_folders(const sandbox_store_place_t *place, uint64_t *hashes,
+    unsigned max)
+{
+    DIR            *dir;
+    unsigned        n;
+    struct dirent  *de;
+
+    dir = opendir(place->user);
+
+    if (dir == NULL) {
+        return errno == ENOENT ? 0 : -1;
+    }
+
+    for (n = 0, errno = 0; n <= max && (de = readdir(dir)) != NULL; errno = 0)
+    {
+        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0) {
+            continue;
+        }
+
+        if (n < max) {
+            hashes[n] = sandbox_store_folder_hash(de->d_name);
+        }
+
+        n++;
+    }
+
+    n = errno ? (unsigned) -1 : n;
+    closedir(dir);
+
+    return (int) n;
+}
+
+
+/* FNV-1a: what happens to be the same is only looked at in vain */
+
+uint64_t
+sandbox_store_folder_hash(const char *name)
+{
+    uint64_t  h;
+
+    for (h = 0xcbf29ce484222325ULL; *name; name++) {
+        h = (h ^ (unsigned char) *name) * 0x100000001b3ULL;
+    }
+
+    return h;
+}
+
+
 unsigned
 sandbox_store_remove(const sandbox_store_place_t *place,
     sandbox_store_kind_e kind, const char *name, size_t len,

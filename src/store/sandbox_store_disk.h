@@ -172,6 +172,16 @@ unsigned sandbox_store_list(const sandbox_store_place_t *place,
     size_t limit, sandbox_store_list_t *list, sandbox_store_fault_t *fault);
 void sandbox_store_list_free(sandbox_store_list_t *list);
 
+/*
+ * Hashes of the names of the user's conversations that have a folder, up to
+ * `max`; max + 1: there are more, -1: it can't be told.
+ */
+int sandbox_store_folders(const sandbox_store_place_t *place,
+    uint64_t *hashes, unsigned max);
+
+/* Of the last part of place->conversation. */
+uint64_t sandbox_store_folder_hash(const char *name);
+
 unsigned sandbox_store_remove(const sandbox_store_place_t *place,
     sandbox_store_kind_e kind, const char *name, size_t len,
     const sandbox_store_condition_t *condition, sandbox_store_fault_t *fault);

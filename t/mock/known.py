@@ -152,6 +152,30 @@ def behind():
     same(staged("behind"), {}, "from then on")
 
 
+@test("the first command of a new conversation asks no disk, either")
+def new():
+    same(staged("new0"), {}, "what conversations there are is learned")
+    for i in range(1, 6):
+        same(staged("new%d" % i), {})
+        put("new%d" % (i + 100), "a", b"x" * i)
+        same(staged("new%d" % (i + 100)), {"a": i})
+        same(staged("new%d" % i), {})
+        put("new%d" % i, "late")
+        same(staged("new%d" % i), {"late": 1})
+    # what somebody else puts there is seen a minute later
+    same(staged("new200"), {})
+    for path in glob.glob(g.path("store") + "/*/*/*/new101"):
+        subprocess.run(["cp", "-a", path, path.replace("new101", "new201")],
+                       check=True)
+    same(staged("new201"), {}, "nobody asked the disk")
+    r = g.request("PUT", C % ("sandbox", "new202") + "attachments/big",
+                  b"z" * ((1 << 20) + 1))
+    same(r.status, 413)
+    told = command("new202", "")["stagingNotices"]
+    same([n["name"] for n in told], ["big"], "a notice is something")
+    same(staged("new201"), {"a": 1}, "asked again, since another changed")
+
+
 @test("more conversations than the zone has room for")
 def crowded():
     for i in range(120):
