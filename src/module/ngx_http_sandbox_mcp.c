@@ -230,14 +230,14 @@ ngx_http_sandbox_mcp_envelope(ngx_http_request_t *r,
         return NGX_OK;
     }
 
-    if (!json_is_string(value)) {
+    method = json_string_value(value);
+
+    if (method == NULL || ngx_strlen(method) != json_string_length(value)) {
         return ngx_http_sandbox_mcp_refuse(r, mcp,
                                      NGX_HTTP_SANDBOX_MCP_INVALID,
                                      NGX_HTTP_BAD_REQUEST,
                                      "\"method\" must be a string.");
     }
-
-    method = json_string_value(value);
 
     for (i = 0; i < NGX_HTTP_SANDBOX_MCP_UNKNOWN; i++) {
         if (ngx_strcmp(ngx_http_sandbox_mcp_methods[i], method) == 0) {
@@ -612,15 +612,25 @@ ngx_http_sandbox_mcp_refuse(ngx_http_request_t *r,
 }
 
 
-/* a header's value ends with NUL */
-
 static ngx_uint_t
 ngx_http_sandbox_mcp_supported(ngx_str_t *version)
 {
-    return version->len == sizeof(NGX_HTTP_SANDBOX_MCP_MODERN) - 1
-           && ngx_strchr(version->data, '"') == NULL
-           && ngx_strstr(NGX_HTTP_SANDBOX_MCP_SUPPORTED, version->data)
-              != NULL;
+    ngx_uint_t  i;
+
+    static const char  versions[][11] = {
+        NGX_HTTP_SANDBOX_MCP_MODERN, NGX_HTTP_SANDBOX_MCP_LEGACY,
+        "2025-06-18", NGX_HTTP_SANDBOX_MCP_ASSUMED
+    };
+
+    for (i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
+        if (version->len == 10
+            && ngx_memcmp(versions[i], version->data, 10) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

@@ -142,10 +142,13 @@ struct ngx_http_sandbox_mcp_s {
     ngx_http_sandbox_mcp_read_t   *read;
     ngx_http_sandbox_mcp_search_t *search;
 
+    ngx_recv_pt                    recv;         /* the connection's own */
+
     unsigned                       modern:1;
     unsigned                       response:1;   /* of the client's: ignored */
     unsigned                       calling:1;    /* problems are results */
     unsigned                       cancelling:1; /* and of no concern */
+    unsigned                       waiting:1;    /* the header is on its way */
 };
 
 
@@ -296,6 +299,18 @@ ngx_int_t ngx_http_sandbox_mcp_send(ngx_http_request_t *r,
  */
 ngx_int_t ngx_http_sandbox_mcp_step(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+
+/* ngx_http_sandbox_mcp_wait.c: answers that are begun before they are there */
+
+/* 1: it is time to. */
+ngx_uint_t ngx_http_sandbox_mcp_waits(ngx_http_sandbox_ctx_t *ctx);
+
+/* As the upstream's filters, once ctx->mcp->waiting is set. */
+void ngx_http_sandbox_mcp_wait(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+ngx_int_t ngx_http_sandbox_mcp_filter(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, size_t bytes);
 
 
 /* ngx_http_sandbox_mcp_files.c: tools, and what those with a path share */

@@ -4,7 +4,7 @@
  * module serves.  Knows no operation.
  */
 
-#include "ngx_http_sandbox_store.h"
+#include "ngx_http_sandbox_mcp.h"
 
 
 static ngx_int_t ngx_http_sandbox_command_headers(ngx_http_request_t *r,
@@ -188,7 +188,7 @@ ngx_http_sandbox_set_headers(ngx_http_request_t *r,
     if (ctx->stream && problem->status == 0) {
         ngx_http_sandbox_stream_type(ctx, &r->headers_out.content_type);
 
-    } else if (ctx->answer == NULL) {
+    } else if (ctx->answer == NULL && !(ctx->mcp && ctx->mcp->waiting)) {
         ngx_str_null(&r->headers_out.content_type);
         r->headers_out.content_type_len = 0;
 

@@ -13,6 +13,7 @@ static ngx_int_t ngx_http_sandbox_create_request(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_sandbox_passes(ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_reinit_request(ngx_http_request_t *r);
 static ngx_int_t ngx_http_sandbox_process_header(ngx_http_request_t *r);
+static void ngx_http_sandbox_rearm(ngx_http_upstream_t *u);
 static ngx_int_t ngx_http_sandbox_accepted(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_filter_start(void *data);
@@ -188,7 +189,6 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     ngx_int_t                     rc;
     ngx_buf_t                    *b;
     ngx_uint_t                    known, pinged, named;
-    ngx_connection_t             *c;
     ngx_http_upstream_t          *u;
     ngx_http_sandbox_ctx_t       *ctx;
     ngx_http_sandbox_loc_conf_t  *slcf;
@@ -256,22 +256,13 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
         return NGX_AGAIN;
     }
 
+    if (rc == NGX_AGAIN && ngx_http_sandbox_mcp_waits(ctx)) {
+        ctx->mcp->waiting = 1;
+        return ngx_http_sandbox_accepted(r, ctx);
+    }
+
     if (rc == NGX_AGAIN) {
-
-        /*
-         * nginx arms it once: without this it would limit the operation.  An
-         * agent that lets stdin wait says that it is alive, too.
-         */
-
-        c = u->peer.connection;
-
-        if (u->request_body_sent) {
-            ngx_add_timer(c->read, u->conf->read_timeout);
-
-        } else if (c->write->timer_set) {
-            ngx_add_timer(c->write, u->conf->send_timeout);
-        }
-
+        ngx_http_sandbox_rearm(u);
         return NGX_AGAIN;
     }
 
@@ -304,6 +295,27 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     b->last = b->start + 1;
 
     return NGX_OK;
+}
+
+
+/*
+ * nginx arms it once: without this it would limit the operation.  An agent
+ * that lets stdin wait says that it is alive, too.
+ */
+
+static void
+ngx_http_sandbox_rearm(ngx_http_upstream_t *u)
+{
+    ngx_connection_t  *c;
+
+    c = u->peer.connection;
+
+    if (u->request_body_sent) {
+        ngx_add_timer(c->read, u->conf->read_timeout);
+
+    } else if (c->write->timer_set) {
+        ngx_add_timer(c->write, u->conf->send_timeout);
+    }
 }
 
 
@@ -350,6 +362,11 @@ ngx_http_sandbox_filter_start(void *data)
         return NGX_OK;
     }
 
+    if (ctx->mcp && ctx->mcp->waiting) {
+        ngx_http_sandbox_mcp_wait(r, ctx);
+        return NGX_OK;
+    }
+
     for (cl = ctx->answer; cl; cl = cl->next) {
 
         /* the upstream sends the last buffer itself */
@@ -383,6 +400,10 @@ ngx_http_sandbox_filter(void *data, ssize_t bytes)
 
     u = r->upstream;
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (ctx->mcp && ctx->mcp->waiting) {
+        return ngx_http_sandbox_mcp_filter(r, ctx, (size_t) bytes);
+    }
 
     u->state->response_length = ctx->answer_size;
     u->buffer.last = u->buffer.end;

@@ -81,7 +81,8 @@ def handshake():
     for asked, told in (("2025-06-18", "2025-06-18"),
                         ("2025-03-26", "2025-03-26"),
                         ("2024-11-05", LEGACY), ("2026-07-28", LEGACY),
-                        ("", LEGACY), ("2025", LEGACY)):
+                        ("", LEGACY), ("2025", LEGACY),
+                        ("2026\0-07-2", LEGACY), ('","2025-11', LEGACY)):
         same(c.result("initialize", {"protocolVersion": asked,
                                      "capabilities": {}},
                       headers={"MCP-Protocol-Version": None})
@@ -265,6 +266,8 @@ def none():
                        ({"jsonrpc": "1.0", "id": 1, "method": "ping"},
                         INVALID),
                        ({"jsonrpc": "2.0", "id": 1, "method": 1}, INVALID),
+                       ({"jsonrpc": "2.0", "id": 1, "method": "ping\0x"},
+                        INVALID),
                        ({"jsonrpc": "2.0", "id": 1, "method": "ping",
                          "params": []}, INVALID)):
         r = c.post(body)
@@ -878,6 +881,68 @@ def label():
         "run_command", command="mock: keep sleep=0.3 stdout=x",
         background=True, commandId="bg").get("outcome"), 20, "its end"),
         "exit")
+
+
+@test("mcp/long-calls-show-life")
+def long_calls():
+    """After a PING of the agent the answer begins, with blanks before it."""
+    c = fresh()
+    tool = c.tools()["run_command"]
+
+    def body(steps):
+        r = c.request("tools/call", {"name": "run_command", "arguments": {
+            "command": "mock: " + steps}})
+        same((r.status, r.headers["Content-Type"]), (200,
+                                                     "application/json"))
+        holds(tool, r.json["result"])
+        return r
+
+    r = body("head ping stdout=quick")
+    same(r.json["result"]["structuredContent"]["stdout"], "quick")
+    r = body("head sleep=0.1 ping sleep=0.2 ping sleep=0.2 ping=3 sleep=0.1 "
+             "stdout=late exit_code=3")
+    same(r.headers["Transfer-Encoding"], "chunked")
+    check(r.body.startswith(b"\n{") or r.body.startswith(b"\n\n"), "blanks",
+          r.body[:80])
+    same(r.json["result"]["structuredContent"]["stdout"], "late")
+    # before it is accepted, refusals have their answer as always
+    same(c.refused("run_command", command="mock: ping sleep=0.1 ping "
+                   "error=at_capacity"), "at_capacity")
+    # its end comes too early, or is none
+    for end in ("close", "raw=%00%00%00%01%63x", "cut=7 result"):
+        r = body("head ping sleep=0.2 ping sleep=0.1 stdout=half " + end)
+        same(r.json["result"]["structuredContent"]["outcome"], "runner_lost",
+             end)
+    r = body("head ping sleep=0.2 fill=stdout,x,500000 fill=stderr,y,500000")
+    check(r.json["result"]["structuredContent"]["truncated"], "large", r)
+    # its first bytes are there while it runs
+    connection = g.connect()
+    message = json.dumps(c.message("tools/call", {
+        "name": "run_command", "arguments": {
+            "command": "mock: head ping sleep=2 stdout=x"}}))
+    began = time.monotonic()
+    connection.request("POST", "/sandbox/" + c.path, message,
+                       g.headers("", message, None))
+    response = connection.getresponse()
+    check(time.monotonic() - began < 1.9, "the header comes before the end")
+    same(json.loads(response.read())["result"]["isError"], False)
+    connection.close()
+    # and a client that is gone by then cancels, where that is how to
+    d = fresh(MODERN)
+    name = d.path.split("/")[2]
+    message = json.dumps(d.message("tools/call", {
+        "name": "run_command", "arguments": {
+            "command": "mock: head ping await"}}))
+    connection = g.connect()
+    connection.request("POST", "/sandbox/" + d.path, message, g.headers(
+        "", message, {"MCP-Protocol-Version": MODERN,
+                      "Mcp-Method": "tools/call",
+                      "Mcp-Name": "run_command"}))
+    connection.getresponse()
+    connection.close()
+    wait_for(lambda: "cancel-frame" in json.loads(Client(g, name).done(
+        "run_command", command="mock: seen")["stdout"]), 10, "the frame")
+    g.expected += ["broke the protocol"]
 
 
 @test("mcp/skills-that-there-are-not")
