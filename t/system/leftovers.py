@@ -193,6 +193,7 @@ def make_run_ends(number, whole_group):
             text = f.read().strip()
         g = Gateway.__new__(Gateway)
         g.port, g.dir, g.options = port, state, {"h2": False}
+        g.described = None
         g.connect = lambda timeout=60: Gateway.connect(g, timeout)
         same(g.output("left", "echo up", token=text), "up\n")
         agent = g.agent("left", token=text)
