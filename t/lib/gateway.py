@@ -196,6 +196,9 @@ class Response:
 
 
 class Gateway:
+    described = OPENAPI
+    description = None
+
     def __init__(self, runner="real", location="", http="", server="",
                  main="", workers=2, log_level="info", pool=2, h2=H2,
                  runner_options=(), ready=True, state=None, zone="1m",
@@ -209,8 +212,6 @@ class Gateway:
         self.ready = ready
         self.nginx = self.runner = None
         self.expected = []          # log lines that this test provokes
-        self.described = OPENAPI
-        self.description = None
         self.port = free_port()
         self.dir = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
         os.chmod(self.dir, 0o711)
