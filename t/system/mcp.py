@@ -280,6 +280,22 @@ def dropped():
         same((ran[0]["outcome"], len(ran)), (outcome, 2), revision)
 
 
+@test("mcp/long-calls-show-life", 60)
+def long_call():
+    c = fresh()
+    body = json.dumps(c.message("tools/call", {
+        "name": "run_command", "arguments": {"command": "sleep 6; echo x"}}))
+    connection = g.connect()
+    began = time.monotonic()
+    connection.request("POST", "/sandbox/" + c.path, body,
+                       g.headers("", body, None))
+    response = connection.getresponse()
+    check(time.monotonic() - began < 5.9, "the header comes before the end")
+    same(json.loads(response.read())["result"]["structuredContent"]
+         ["stdout"], "x\n")
+    connection.close()
+
+
 @test("mcp/load-skill")
 def skill():
     c = fresh()
