@@ -54,6 +54,9 @@ def ask(r, rnd, out):
             a = client.call(wire.RESET, **key)
         elif kind < 0.9:
             a = client.call(wire.STATUS, **key)
+        elif kind < 0.92:
+            # what follows may have said it: any bytes are an operation
+            a = client.call(wire.DRAIN, wire.fields(("DRAINING", 0)))
         elif kind < 0.95:
             a = client.call(wire.PING, wire.fields(
                 ("IDLE_MS", rnd.choice((500, 60000))),
@@ -100,6 +103,7 @@ def agents():
         same(r.complaints(), [], "no sanitizer complains")
         count = len(os.listdir("/proc/%d/fd" % r.process.pid))
         check(count < 80, "descriptors", count)
+        r.call(wire.DRAIN, head=wire.fields(("DRAINING", 0)))
         same(r.limits(MAX_SANDBOXES=1000)["READY"], 1)
 
 
