@@ -411,6 +411,7 @@ typedef struct {
     size_t                         tokens;       /* commas and brackets */
     unsigned                       string:1;
     unsigned                       escape:1;
+    unsigned                       nul:1;        /* as a byte, in no JSON */
 } ngx_http_sandbox_body_t;
 
 

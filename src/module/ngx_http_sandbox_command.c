@@ -366,6 +366,10 @@ ngx_http_sandbox_body_scan(ngx_http_sandbox_body_t *body, u_char *p, size_t n)
 {
     u_char  *last;
 
+    if (ngx_strlchr(p, p + n, '\0')) {
+        body->nul = 1;
+    }
+
     for (last = p + n; p < last; p++) {
 
         if (body->string) {
@@ -427,6 +431,16 @@ ngx_http_sandbox_body_done(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     if (ctx->body.tokens > NGX_HTTP_SANDBOX_BODY_TOKENS) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
                                 "The JSON has too many values.");
+        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        return;
+    }
+
+    /* the parser skips it where it follows a number */
+
+    if (ctx->body.nul && ctx->mcp == NULL) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "The body must be JSON, which has no NUL "
+                                "bytes.");
         ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
         return;
     }

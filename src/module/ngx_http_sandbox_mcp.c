@@ -164,7 +164,14 @@ ngx_http_sandbox_mcp_parse(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     mcp = ctx->mcp;
     mcp->method = NGX_HTTP_SANDBOX_MCP_UNKNOWN;
 
-    mcp->root = ngx_http_sandbox_request_load(r, ctx);
+    if (!ctx->body.nul) {
+        mcp->root = ngx_http_sandbox_request_load(r, ctx);
+
+    } else {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                "The body must be JSON, which has no NUL "
+                                "bytes.");
+    }
 
     if (mcp->root == NULL) {
         rc = ngx_http_sandbox_mcp_refuse(r, mcp, NGX_HTTP_SANDBOX_MCP_PARSE,

@@ -260,6 +260,7 @@ def ids():
 def none():
     c = fresh()
     for body, code in (("{", PARSE), ("", PARSE), ("1", PARSE),
+                       ('{"jsonrpc":"2.0","method":"ping","id":1\0}', PARSE),
                        ('{"a":1,"a":2}', PARSE), (b'{"\xff":1}', PARSE),
                        ("[]", INVALID), ("{}", INVALID),
                        ([c.message("ping")], INVALID),
@@ -1258,6 +1259,88 @@ def dropped():
         if named:
             r = c.call("run_command", **arguments)
             same(r["structuredContent"]["stdout"], "done")
+
+
+def mutated(random, value, depth=0):
+    """A JSON value that is another one in some place."""
+    if random.random() < 0.12:
+        return random.choice([
+            None, True, False, 0, -1, 1.5, 1e308, 2 ** 53, "", "\0", "x" * 300,
+            "\U0001f923", "\u2028", [], {}, [[[[]]]], {"": {}}, "tools/call",
+            "run_command", "read_file", "../..", ["*"] * 20, {"id": "x"}])
+    if isinstance(value, dict):
+        out = {}
+        for name, item in value.items():
+            if random.random() < 0.05:
+                continue
+            if random.random() < 0.05:
+                name = random.choice(["", "path", "x\u00fc", "command", "id",
+                                      "method", "target", name * 9])
+            out[name] = mutated(random, item, depth + 1)
+        return out
+    if isinstance(value, list):
+        return [mutated(random, item, depth + 1) for item in value]
+    return value
+
+
+@test("mcp/by-chance", 180)
+def by_chance():
+    """Whatever is sent, what comes back is HTTP with JSON, or nothing."""
+    import random
+    seed = int(os.environ.get("SANDBOX_TEST_SEED") or time.time())
+    print("# SANDBOX_TEST_SEED=%d" % seed)
+    random = random.Random(seed)
+    c, m = fresh(), fresh(MODERN)
+    calls = [("run_command", {"command": "mock: stdout=x", "cwd": "/tmp",
+                              "timeoutSeconds": 5, "env": {"A": "b"},
+                              "stdin": "x", "background": False,
+                              "fresh": False, "target": {"id": ""}}),
+             ("read_file", {"path": "f", "offset": 1, "limit": 5}),
+             ("save_file", {"path": "f", "content": "one\n"}),
+             ("upload_file", {"path": "f", "contentBase64": "YQ=="}),
+             ("edit_file", {"path": "f", "oldString": "o",
+                            "newString": "p", "replaceAll": True}),
+             ("search_files", {"pattern": "o", "path": ".", "glob": ["*"],
+                               "literal": True, "limit": 3}),
+             ("delete_file", {"path": "f", "recursive": True}),
+             ("download_file", {"path": "f", "overwrite": True}),
+             ("load_skill", {})]
+    codes = {}
+    connection = g.connect()
+    for n in range(int(os.environ.get("SANDBOX_TEST_ROUNDS") or 600)):
+        client = random.choice((c, m))
+        name, arguments = random.choice(calls)
+        message = mutated(random, client.message(
+            random.choice(["tools/call"] * 9 + ["tools/list", "initialize",
+                                                "notifications/cancelled"]),
+            {"name": name, "arguments": arguments, "requestId": n}))
+        text = json.dumps(message)
+        if random.random() < 0.1:
+            at = random.randrange(len(text) + 1)
+            text = text[:at] + random.choice(["", "\0", "{", "]", '"', "9"]) \
+                + text[at + random.randrange(3):]
+        headers = {"MCP-Protocol-Version": client.revision}
+        if client is m:
+            headers.update({"Mcp-Method": "tools/call", "Mcp-Name": name})
+        r = g.request("POST", client.path, text, headers=headers,
+                      connection=connection)
+        codes[r.status] = codes.get(r.status, 0) + 1
+        if r.status == 202:
+            same(r.body, b"", text)
+            continue
+        check(r.status in (200, 400, 404, 413), "a status", r, text)
+        answer = json.loads(r.body.decode())
+        if r.headers["Content-Type"] == "application/json":
+            same(answer["jsonrpc"], "2.0")
+            check(("result" in answer) != ("error" in answer), "one of them",
+                  text, r)
+            if "id" in answer:
+                sent = json.loads(text)["id"]
+                same((answer["id"], type(answer["id"])), (sent, type(sent)),
+                     text)
+    connection.close()
+    check(codes.get(200) and codes.get(400), "of all kinds", codes)
+    print("#   %r" % codes)
 
 
 @test("mcp/runner-down", 120)
