@@ -89,6 +89,8 @@ agent_history_flush(void)
     agent_history_save();
 
     while (agent_history_step()) { /* void */ }
+
+    agent_history_relieve();
 }
 
 
