@@ -340,7 +340,8 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
     { ngx_string("search_files"), ngx_string("mcp.search_files"),
       "Search in files",
       "Looks through files of the sandbox for a pattern, or lists their "
-      "names. Does not wait for a command that runs.",
+      "names; hidden ones (.git, .venv) only where path or glob names them. "
+      "Does not wait for a command that runs.",
       READS,
       0, ngx_http_sandbox_mcp_search_in, ngx_http_sandbox_mcp_search_out,
       NULL, ngx_http_sandbox_mcp_search_files },
