@@ -120,6 +120,73 @@ test_read(void)
 
 
 static void
+test_search(void)
+{
+    size_t                i;
+    agent_file_request_t  request;
+    static uint8_t        text[SANDBOX_WIRE_MAX_PATTERN + 1];
+
+    memset(text, 'x', sizeof(text));
+
+    begin("a");
+    is_string(read_head(&request), NULL, "names only");
+    ok(request.pattern == NULL && request.globs == 0, "nothing is asked for");
+
+    begin("a");
+    sandbox_write_string(&writer, SANDBOX_TAG_PATTERN, "");
+    sandbox_write_number(&writer, SANDBOX_TAG_LITERAL, 1);
+    is_string(read_head(&request), NULL, "an empty pattern is one");
+    ok(request.pattern != NULL && request.pattern_size == 0, "it is there");
+    ok(request.literal && !request.ignore_case, "plain text, by its case");
+
+    sandbox_write_string(&writer, SANDBOX_TAG_PATTERN, "");
+    is_string(read_head(&request), "bad_request", "two patterns");
+
+    begin("a");
+    sandbox_write_bytes(&writer, SANDBOX_TAG_PATTERN, text, sizeof(text) - 1);
+
+    for (i = 0; i < SANDBOX_WIRE_MAX_GLOBS; i++) {
+        sandbox_write_bytes(&writer, SANDBOX_TAG_GLOB, text,
+                            SANDBOX_WIRE_MAX_GLOB);
+    }
+
+    is_string(read_head(&request), NULL, "the longest pattern, most globs");
+    is_number(request.globs, SANDBOX_WIRE_MAX_GLOBS, "all of them");
+    sandbox_write_string(&writer, SANDBOX_TAG_GLOB, "x");
+    is_string(read_head(&request), "bad_pattern", "one glob more");
+
+    begin("a");
+    sandbox_write_bytes(&writer, SANDBOX_TAG_PATTERN, text, sizeof(text));
+    is_string(read_head(&request), "bad_pattern", "a byte more of a pattern");
+
+    begin("a");
+    sandbox_write_bytes(&writer, SANDBOX_TAG_GLOB, text,
+                        SANDBOX_WIRE_MAX_GLOB + 1);
+    is_string(read_head(&request), "bad_pattern", "a byte more of a glob");
+
+    for (i = 0; i < 2; i++) {
+        begin("a");
+        sandbox_write_bytes(&writer, i ? SANDBOX_TAG_GLOB
+                                       : SANDBOX_TAG_PATTERN, "a\0b", 3);
+        is_string(read_head(&request), "bad_pattern", "a NUL");
+
+        begin("a");
+        sandbox_write_bytes(&writer, i ? SANDBOX_TAG_GLOB
+                                       : SANDBOX_TAG_PATTERN, "\xff", 1);
+        is_string(read_head(&request), "bad_pattern", "no UTF-8");
+    }
+
+    begin("a");
+    sandbox_write_string(&writer, SANDBOX_TAG_GLOB, "");
+    is_string(read_head(&request), "bad_pattern", "an empty glob");
+
+    begin("a");
+    sandbox_write_number(&writer, SANDBOX_TAG_IGNORE_CASE, 2);
+    is_string(read_head(&request), "bad_request", "neither yes nor no");
+}
+
+
+static void
 test_status(void)
 {
     size_t                i;
@@ -241,6 +308,7 @@ int
 main(void)
 {
     test_read();
+    test_search();
     test_status();
     test_etag();
 

@@ -15,6 +15,7 @@ static void defaults(void);
 static void whole(void);
 static void numbers(void);
 static void refused(void);
+static void label(void);
 static void environment(void);
 static void cut(void);
 static void changed(void);
@@ -32,6 +33,7 @@ main(void)
     whole();
     numbers();
     refused();
+    label();
     environment();
     cut();
     changed();
@@ -186,6 +188,38 @@ refused(void)
     sandbox_write_bytes(&w, SANDBOX_TAG_COMMAND, text, sizeof(text));
     is_string(reading(&w, &request), "command_too_large",
               "one byte more than that");
+}
+
+
+static void
+label(void)
+{
+    const char        *code, *detail;
+    agent_request_t    request;
+    sandbox_writer_t   w;
+    static uint8_t     text[SANDBOX_WIRE_MAX_LABEL + 1];
+
+    start(&w, "x");
+    sandbox_write_bytes(&w, SANDBOX_TAG_LABEL, text, SANDBOX_WIRE_MAX_LABEL);
+    is_string(reading(&w, &request), NULL, "a label of any bytes");
+    is_number(request.label_size, SANDBOX_WIRE_MAX_LABEL, "all of it");
+
+    start(&w, "x");
+    sandbox_write_bytes(&w, SANDBOX_TAG_LABEL, text, sizeof(text));
+    is_string(reading(&w, &request), "bad_request", "one byte more");
+
+    start(&w, "x");
+    sandbox_write_bytes(&w, SANDBOX_TAG_LABEL, text, 0);
+    is_string(reading(&w, &request), "bad_request", "an empty one");
+
+    sandbox_writer_init(&w, buffer, sizeof(buffer));
+    sandbox_write_string(&w, SANDBOX_TAG_LABEL, "l");
+    code = agent_request_read(&request, SANDBOX_OPERATION_CANCEL, buffer,
+                              w.pos - w.start, &detail);
+    is_string(code, NULL, "CANCEL by a label");
+    code = agent_request_read(&request, SANDBOX_OPERATION_ATTACH, buffer,
+                              w.pos - w.start, &detail);
+    is_string(code, "bad_request", "ATTACH by a label");
 }
 
 
