@@ -521,21 +521,21 @@ ngx_http_sandbox_mcp_edit_file(ngx_http_request_t *r,
     mcp->op->work = ngx_http_sandbox_mcp_edit;
     mcp->op->data = read;
 
-    value = json_object_get(arguments, "oldString");
+    value = json_object_get(arguments, "old_string");
     read->old.data = (u_char *) json_string_value(value);
     read->old.len = json_string_length(value);
 
-    value = json_object_get(arguments, "newString");
+    value = json_object_get(arguments, "new_string");
     read->new.data = (u_char *) json_string_value(value);
     read->new.len = json_string_length(value);
 
-    read->all = json_is_true(json_object_get(arguments, "replaceAll"));
+    read->all = json_is_true(json_object_get(arguments, "replace_all"));
 
     if (read->old.len == read->new.len
         && ngx_memcmp(read->old.data, read->new.data, read->old.len) == 0)
     {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_BAD_REQUEST, "edit_same",
-                                "\"oldString\" and \"newString\" are the "
+                                "\"old_string\" and \"new_string\" are the "
                                 "same: there is nothing to change.");
         return NGX_DECLINED;
     }
@@ -732,7 +732,7 @@ ngx_http_sandbox_mcp_edit_wrong(ngx_http_request_t *r,
 
     if (count == 0) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_CONFLICT, "edit_not_found",
-                                "\"oldString\" is in the file 0 times: it "
+                                "\"old_string\" is in the file 0 times: it "
                                 "must be there exactly as given, with the "
                                 "same blanks and line ends; nothing was "
                                 "changed.");
@@ -741,9 +741,9 @@ ngx_http_sandbox_mcp_edit_wrong(ngx_http_request_t *r,
 
     if (ngx_http_sandbox_refuse_format(r, ctx, NGX_HTTP_CONFLICT,
                                        "edit_ambiguous",
-                                       "\"oldString\" is in the file %uL "
+                                       "\"old_string\" is in the file %uL "
                                        "times: take more of the lines around "
-                                       "it, or set \"replaceAll\" to true; "
+                                       "it, or set \"replace_all\" to true; "
                                        "nothing was changed.", count)
         == NGX_ERROR)
     {

@@ -234,11 +234,11 @@ static const ngx_http_sandbox_mcp_member_t  ngx_http_sandbox_mcp_read_out[] = {
 
 static const ngx_http_sandbox_mcp_field_t  ngx_http_sandbox_mcp_edit_in[] = {
     { "path", STRING, 1, FILLED, 0, 0, PATH },
-    { "oldString", STRING, 1, FILLED, 0, 0,
+    { "old_string", STRING, 1, FILLED, 0, 0,
       "The text to be replaced, exactly as it stands in the file, blanks and "
       "line ends too; enough of it that it is there once." },
-    { "newString", STRING, 1, ANY, 0, 0, "What takes its place." },
-    { "replaceAll", BOOLEAN, 0, ANY, 0, 0,
+    { "new_string", STRING, 1, ANY, 0, 0, "What takes its place." },
+    { "replace_all", BOOLEAN, 0, ANY, 0, 0,
       "Replace it wherever it stands, not once." },
     { NULL, 0, 0, 0, 0, 0, NULL }
 };
@@ -366,7 +366,7 @@ static const ngx_http_sandbox_mcp_tool_t  ngx_http_sandbox_mcp_table[] = {
     { ngx_string("edit_file"), ngx_string("mcp.edit_file"),
       "Edit a file",
       "Replaces text in a file of the sandbox, literally. It must be there "
-      "exactly once, unless replaceAll is set. Nothing is changed when the "
+      "exactly once, unless replace_all is set. Nothing is changed when the "
       "file was changed by somebody else meanwhile.",
       WRITES,
       0, ngx_http_sandbox_mcp_edit_in, ngx_http_sandbox_mcp_edit_out,

@@ -111,13 +111,13 @@ await test('run_command', async () => {
 await test('save_file, edit_file, read_file', async () => {
     let r = await done('save_file', { path: 'a/ü.txt', content: 'one two\n' });
     check(r.structuredContent.created, 'made', r);
-    r = await done('edit_file', { path: 'a/ü.txt', oldString: 'one',
-                                  newString: '$&1' });
+    r = await done('edit_file', { path: 'a/ü.txt', old_string: 'one',
+                                  new_string: '$&1' });
     check(r.structuredContent.replacements === 1, 'edited', r);
     r = await done('read_file', { path: 'a/ü.txt' });
     check(r.structuredContent.text === '$&1 two\n', 'as it is', r);
-    r = await call('edit_file', { path: 'a/ü.txt', oldString: 'absent',
-                                  newString: 'x' });
+    r = await call('edit_file', { path: 'a/ü.txt', old_string: 'absent',
+                                  new_string: 'x' });
     check(r.isError && /edit_not_found/.test(text(r)) && /0 times/.test(
         text(r)), 'refused', r);
 });

@@ -307,7 +307,7 @@ def schema_truth():
             "save_file": {"path": "x", "content": "y"},
             "upload_file": {"path": "x", "contentBase64": "eA=="},
             "download_file": {"path": "x"}, "load_skill": {"name": "x"},
-            "edit_file": {"path": "x", "oldString": "a", "newString": "b"},
+            "edit_file": {"path": "x", "old_string": "a", "new_string": "b"},
             "search_files": {"pattern": "x"}}
     check(set(tools) <= set(good), "no tool is unknown here", list(tools))
     for name, tool in tools.items():
@@ -610,23 +610,23 @@ def edit_exact():
         same(c.done("read_file", path="f")["text"], text)
 
     def edit(old, new, **more):
-        r = c.call("edit_file", path="f", oldString=old, newString=new,
+        r = c.call("edit_file", path="f", old_string=old, new_string=new,
                    **more)
         holds(tool, r)
         return r["_meta"]["code"] if r["isError"] \
             else r["structuredContent"]["replacements"]
 
-    same(c.refused("edit_file", path="f", oldString="a", newString="b"),
+    same(c.refused("edit_file", path="f", old_string="a", new_string="b"),
          "no_sandbox")
     put("a.b\na*b\r\n$1 \\1 & end")
     same(edit("absent", "x"), "edit_not_found")
     check("0 times" in text_of(c.call("edit_file", path="f",
-                                      oldString="zz", newString="x")), "0")
+                                      old_string="zz", new_string="x")), "0")
     same(edit("a", "a"), "edit_same")
     same(edit("", "x"), "bad_request")
     same(edit("a", "x"), "edit_ambiguous")
     check("2 times" in text_of(c.call("edit_file", path="f",
-                                      oldString="a", newString="x")), "2")
+                                      old_string="a", new_string="x")), "2")
     has("a.b\na*b\r\n$1 \\1 & end")
     # letters of regular expressions mean themselves, on both sides
     same(edit("a.b", "$1 \\1 & a*b\\n"), 1)
@@ -641,11 +641,11 @@ def edit_exact():
     # all of them, not overlapping, from the left
     put("aaaaa")
     same(edit("aa", "b"), "edit_ambiguous")
-    same(edit("aa", "b", replaceAll=True), 2)
+    same(edit("aa", "b", replace_all=True), 2)
     has("bba")
-    same(edit("b", "", replaceAll=True), 2)
+    same(edit("b", "", replace_all=True), 2)
     has("a")
-    same(edit("a", "aaa", replaceAll=True), 1)
+    same(edit("a", "aaa", replace_all=True), 1)
     has("aaa")
     put("ü\u2028x\0y")
     same(edit("\u2028x", "\U0001f923"), 1)
@@ -654,7 +654,7 @@ def edit_exact():
     put("x" * 3000000 + "needle" + "y" * 3000000)
     same(edit("needle", "thread"), 1)
     same(edit("needle", "thread"), "edit_not_found")
-    same(edit("x" * 1000, "z" * 10000, replaceAll=True), "file_too_large")
+    same(edit("x" * 1000, "z" * 10000, replace_all=True), "file_too_large")
     same(edit("thread", "needle"), 1)
     # somebody else was quicker
     put("one two")
@@ -680,8 +680,8 @@ def edit_matches():
     results = []
 
     def one(text):
-        results.append(c.call("edit_file", path="f", oldString="one",
-                              newString=text + "one"))
+        results.append(c.call("edit_file", path="f", old_string="one",
+                              new_string=text + "one"))
 
     threads = [threading.Thread(target=one, args=(t,)) for t in "abcd"]
     for t in threads:
@@ -966,8 +966,8 @@ def hang_ups():
     c.done("save_file", path="d/g", content="old\n")
     c.done("run_command", command="mock: slow=0.01")
     calls = [("read_file", {"path": "f"}),
-             ("edit_file", {"path": "f", "oldString": "old",
-                            "newString": "old"[::-1] + "old"}),
+             ("edit_file", {"path": "f", "old_string": "old",
+                            "new_string": "old"[::-1] + "old"}),
              ("save_file", {"path": "h", "content": "y" * 300000}),
              ("search_files", {"path": "d", "pattern": "old"}),
              ("download_file", {"path": "f", "overwrite": True}),
@@ -1209,8 +1209,8 @@ def advertised():
     same(bare.error("tools/call", {"name": "download_file", "arguments": {
         "path": "x"}})["code"], PARAMS)
     bare.done("save_file", path="x", content="one")
-    same(bare.done("edit_file", path="x", oldString="one",
-                   newString="two")["replacements"], 1)
+    same(bare.done("edit_file", path="x", old_string="one",
+                   new_string="two")["replacements"], 1)
     same(bare.done("run_command", command="mock: stdout=x", target={
         "id": bare.done("run_command", command="mock: stdout=y")
         ["sandboxId"]})["stdout"], "x")
@@ -1298,8 +1298,8 @@ def by_chance():
              ("read_file", {"path": "f", "offset": 1, "limit": 5}),
              ("save_file", {"path": "f", "content": "one\n"}),
              ("upload_file", {"path": "f", "contentBase64": "YQ=="}),
-             ("edit_file", {"path": "f", "oldString": "o",
-                            "newString": "p", "replaceAll": True}),
+             ("edit_file", {"path": "f", "old_string": "o",
+                            "new_string": "p", "replace_all": True}),
              ("search_files", {"pattern": "o", "path": ".", "glob": ["*"],
                                "literal": True, "limit": 3}),
              ("delete_file", {"path": "f", "recursive": True}),

@@ -596,14 +596,14 @@ def injection_tools():
         else:
             found = c.done("search_files", **look)
             check(found["matches"], "search for", word, found)
-        c.done("edit_file", path=path, oldString="needle",
-               newString=word)
+        c.done("edit_file", path=path, old_string="needle",
+               new_string=word)
         same(get("tools", path).body, (word + " " + word).encode())
         c.done("delete_file", path=path)
     for path in ("out", "up/passwd", "../../etc/passwd"):
         for tool, more in (("read_file", {}), ("save_file", {"content": "x"}),
-                           ("edit_file", {"oldString": "root",
-                                         "newString": "x"}),
+                           ("edit_file", {"old_string": "root",
+                                         "new_string": "x"}),
                            ("download_file", {})):
             same(c.refused(tool, path=path, **more), "path_outside",
                  tool + " " + path)

@@ -86,8 +86,8 @@ def job():
         call("save_file", path="job.py", content=JOB)
         r = call("run_command", command="python3 job.py")
         check("4 rows" in text_of(r), "ran", r)
-        same(call("edit_file", path="job.py", oldString="WEEKLY",
-                  newString="Signups by week")["structuredContent"]
+        same(call("edit_file", path="job.py", old_string="WEEKLY",
+                  new_string="Signups by week")["structuredContent"]
              ["replacements"], 1)
         r = call("run_command", command="python3 job.py")
         rows = int(r["structuredContent"]["stdout"].split()[0])
@@ -202,7 +202,7 @@ E
     t.start()
     edits = conflicts = 0
     while t.is_alive():
-        r = c.call("edit_file", path="f", oldString="0", newString="0e")
+        r = c.call("edit_file", path="f", old_string="0", new_string="0e")
         if r["isError"]:
             check(r["_meta"]["code"] in ("precondition_failed",
                                          "file_not_found", "file_busy"),
