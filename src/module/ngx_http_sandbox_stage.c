@@ -8,10 +8,16 @@
 #include "ngx_http_sandbox_skills.h"
 #include "ngx_http_sandbox_stage.h"
 
+#include <sys/resource.h>
+
 
 /* after that somebody changes them faster than they can be sent */
 
 #define NGX_HTTP_SANDBOX_STAGE_TRIES   2
+
+/* of the files that a worker may have open, one in so many is for staging */
+
+#define NGX_HTTP_SANDBOX_STAGE_SHARE   4
 
 /* kind, 0, length of the name, etag, size */
 
@@ -39,6 +45,7 @@ struct ngx_http_sandbox_stage_s {
     ngx_uint_t                     n;            /* files */
     ngx_http_sandbox_stage_file_t  files[SANDBOX_WIRE_MAX_STAGED];
     uint64_t                       size;         /* bytes of the files */
+    ngx_uint_t                     held;         /* files, of the worker's */
     ngx_http_sandbox_known_mark_t  mark;         /* before it was listed */
     int                            folders;      /* of the user; -1: unknown */
     uint64_t                       folder[NGX_HTTP_SANDBOX_KNOWN_FOLDERS];
@@ -50,6 +57,10 @@ struct ngx_http_sandbox_stage_s {
 
 static void ngx_http_sandbox_stage_cleanup(void *data);
 static void ngx_http_sandbox_stage_close(ngx_http_sandbox_stage_t *stage);
+static ngx_int_t ngx_http_sandbox_stage_hold(ngx_http_request_t *r,
+    ngx_http_sandbox_stage_t *stage);
+static void ngx_http_sandbox_stage_release(ngx_http_sandbox_stage_t *stage);
+static ngx_int_t ngx_http_sandbox_stage_output(void *data, ngx_chain_t *in);
 static void ngx_http_sandbox_stage_list(ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_stage_open(ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_stage_skills(ngx_http_sandbox_store_op_t *op);
@@ -71,6 +82,11 @@ static u_char *ngx_http_sandbox_stage_packages(u_char *p,
     ngx_http_sandbox_stage_t *stage, ngx_uint_t file, ngx_uint_t *n);
 static u_char *ngx_http_sandbox_stage_notice(u_char *p, ngx_uint_t first,
     ngx_str_t *name, ngx_str_t *code, ngx_str_t *detail);
+
+
+/* files that wait for their sandbox to take them, of all requests */
+
+static ngx_uint_t  ngx_http_sandbox_stage_held;
 
 
 void
@@ -140,6 +156,7 @@ ngx_http_sandbox_stage_cleanup(void *data)
 
     sandbox_store_list_free(&stage->notices);
     ngx_http_sandbox_stage_close(stage);
+    ngx_http_sandbox_stage_release(stage);
 }
 
 
@@ -159,6 +176,50 @@ ngx_http_sandbox_stage_close(ngx_http_sandbox_stage_t *stage)
 
     stage->n = 0;
     stage->size = 0;
+}
+
+
+/*
+ * Somebody with hundreds of attachments in each of his conversations must not
+ * leave nothing for other clients.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_stage_hold(ngx_http_request_t *r,
+    ngx_http_sandbox_stage_t *stage)
+{
+    rlim_t         most;
+    struct rlimit  limit;
+
+    most = SANDBOX_WIRE_MAX_STAGED;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0
+        && limit.rlim_cur / NGX_HTTP_SANDBOX_STAGE_SHARE > most)
+    {
+        most = limit.rlim_cur / NGX_HTTP_SANDBOX_STAGE_SHARE;
+    }
+
+    if (ngx_http_sandbox_stage_held + stage->n > most) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "sandbox: %ui attachments are open to be brought to "
+                      "sandboxes, no more are opened: raise "
+                      "\"worker_rlimit_nofile\", of which they get a quarter",
+                      ngx_http_sandbox_stage_held);
+        return NGX_DECLINED;
+    }
+
+    stage->held = stage->n;
+    ngx_http_sandbox_stage_held += stage->n;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_stage_release(ngx_http_sandbox_stage_t *stage)
+{
+    ngx_http_sandbox_stage_held -= stage->held;
+    stage->held = 0;
 }
 
 
@@ -319,6 +380,12 @@ ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
         return;
     }
 
+    /* what was asked for is there no more, so nothing was opened */
+
+    if (stage->n == 0) {
+        ngx_http_sandbox_stage_release(stage);
+    }
+
     /* there are no notices when it is remembered, or they would be lost */
 
     if (stage->fresh && stage->fault.status == SANDBOX_STORE_OK) {
@@ -461,6 +528,7 @@ ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
 
     stage->tries++;
     ngx_http_sandbox_stage_close(stage);
+    ngx_http_sandbox_stage_release(stage);
 
     if (ngx_http_sandbox_stage_read(ctx, stage) != NGX_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
@@ -468,6 +536,16 @@ ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
                       "there are not: its version does not fit this one's");
         ctx->wire.bad = 1;
         ngx_http_sandbox_upstream_lost(ctx);
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_sandbox_stage_hold(r, stage) != NGX_OK) {
+        ngx_http_sandbox_stage_close(stage);
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                "at_capacity",
+                                "Too many attachments are on their way to "
+                                "sandboxes; nothing was started.");
+        ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
         return NGX_DECLINED;
     }
 
@@ -615,6 +693,11 @@ ngx_http_sandbox_stage_send(ngx_http_request_t *r,
         }
     }
 
+    if (ngx_http_sandbox_stage_bodies(ctx)) {
+        r->upstream->output.output_filter = ngx_http_sandbox_stage_output;
+        r->upstream->output.filter_ctx = r;
+    }
+
     for (i = 0; ngx_http_sandbox_stage_bodies(ctx) && i < stage->n; i++) {
 
         file = &stage->files[i];
@@ -638,6 +721,50 @@ ngx_http_sandbox_stage_send(ngx_http_request_t *r,
     }
 
     return NGX_OK;
+}
+
+
+/* files are closed when all of them is sent: a command may take its time */
+
+static ngx_int_t
+ngx_http_sandbox_stage_output(void *data, ngx_chain_t *in)
+{
+    ngx_http_request_t *r = data;
+
+    off_t                      size;
+    ngx_int_t                  rc;
+    ngx_uint_t                 i;
+    ngx_file_t                *file;
+    ngx_http_upstream_t       *u;
+    ngx_http_sandbox_ctx_t    *ctx;
+    ngx_http_sandbox_stage_t  *stage;
+
+    u = r->upstream;
+
+    rc = ngx_chain_writer(&u->writer, in);
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+    stage = ctx->stage;
+
+    size = SANDBOX_WIRE_PREAMBLE_SIZE + ctx->wire.head.len
+           + (off_t) ngx_http_sandbox_stage_length(ctx);
+
+    if (rc != NGX_OK || u->peer.connection->sent < size) {
+        return rc;
+    }
+
+    for (i = 0; i < stage->n; i++) {
+        file = &stage->files[i].file;
+
+        if (file->fd != NGX_INVALID_FILE) {
+            (void) ngx_close_file(file->fd);
+            file->fd = NGX_INVALID_FILE;
+        }
+    }
+
+    ngx_http_sandbox_stage_release(stage);
+
+    return rc;
 }
 
 

@@ -10,6 +10,7 @@ command is answered with exit 0 and the request as JSON on stdout.
   N:STEP          only at the N-th connection with this command text and
                   session; steps without a number always
   noread          must be first: nothing of the request is consumed
+  deaf            must be first: a request that has a body is not consumed
   head[=STATUS]   HEAD (without it: before the first output or the result)
   nohead          no HEAD by itself
   stdout=TEXT stderr=TEXT fill=STREAM,BYTE,COUNT   output
@@ -440,7 +441,7 @@ class Connection(mock_files.Files):
                 if int(only) != attempts[key]:
                     continue
                 word = rest
-            if word not in ("noread", "keep"):
+            if word not in ("noread", "deaf", "keep"):
                 name, _, value = word.partition("=")
                 self.step(name, value)
 
@@ -657,7 +658,8 @@ class Connection(mock_files.Files):
         self.first = first
         self.command_id = "none"
         self.text = text
-        if text.startswith("mock: noread"):
+        if text.startswith("mock: noread") \
+                or text.startswith("mock: deaf") and first.body:
             self.created = False
         else:
             self.read()

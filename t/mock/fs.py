@@ -4,13 +4,14 @@ agent asks for again and again."""
 
 import os
 import sys
+import threading
 import time
 import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                   # noqa: E402
-from gateway import Gateway                                   # noqa: E402
+from gateway import Gateway, wait_for                         # noqa: E402
 from tap import check, main, same, test                       # noqa: E402
 
 g = None
@@ -166,6 +167,35 @@ def conflict():
         same((r.status, r.json["code"]), (502, "bad_upstream"))
     r = g.command("none", "mock: error=stage_needed")
     same(r.json["code"], "bad_upstream")
+
+
+@test("files that wait for a sandbox leave others of the worker's")
+def held():
+    """Of 1,024 that it may have open a quarter: one conversation's."""
+    few = Gateway(runner="mock", workers=1,
+                  main="worker_rlimit_nofile 1024;")
+    few.options["http"] = "sandbox_store %s/store;" % few.dir
+    with few:
+        for name in ("one", "two"):
+            for n in range(160):
+                r = few.request("PUT", "v1/conversations/%s/attachments/%03d"
+                                % (name, n), b"x" * (1 if n else 4 << 20))
+                same(r.status, 201, r)
+        text = "mock: deaf 1:needed=%s 1:error=stage_needed 1:close " \
+            "sleep=%%d close" % ",".join(map(str, range(160)))
+        before = len(os.listdir("/proc/%d/fd" % few.workers()[0]))
+        first = threading.Thread(target=few.command, args=("one", text % 5))
+        first.start()
+        wait_for(lambda: len(os.listdir("/proc/%d/fd" % few.workers()[0]))
+                 > before + 150, what="files that are open")
+        r = few.command("two", text % 0)
+        same((r.status, r.json["code"]), (503, "at_capacity"))
+        check(r.headers["Retry-After"], r)
+        check("worker_rlimit_nofile" in few.error_log, "what can be done")
+        same(few.command("three", "echo").status, 200, "others go on")
+        first.join(60)
+        same(few.command("two", text % 0).json["code"], "runner_lost",
+             "room again")
 
 
 @test("notices of a result")

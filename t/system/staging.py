@@ -4,6 +4,7 @@ removed, kept over a reset; what could not be attached is told; groups files
 and data."""
 
 import base64
+import glob
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import Gateway                                  # noqa: E402
+from gateway import Gateway, wait_for                        # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -203,6 +204,28 @@ def save():
     names = [f["name"] for f in g.request(
         "GET", "v1/conversations/save/files").json["files"]]
     same(names, sorted(["big.bin", "empty", "b.txt", "отчёт (1).txt"]))
+
+
+@test("files are not held open while their command runs")
+def not_held():
+    def held():
+        return [os.readlink(f) for pid in g.workers()
+                for f in glob.glob("/proc/%d/fd/*" % pid)
+                if os.path.exists(f) and "/store/" in os.readlink(f)]
+    for n in range(40):
+        attach("open", "f%d" % n, b"x" * n)
+    out = []
+    runs = threading.Thread(target=lambda: out.append(g.run(
+        "open", "ls attachments | wc -l; touch began; "
+        "while [ ! -e go ]; do sleep 0.05; done")))
+    runs.start()
+    wait_for(lambda: g.request("GET", "v1/conversations/open/fs/began").status
+             == 200, what="the command")
+    wait_for(lambda: not held(), what="files that are closed")
+    same(out, [], "it runs")
+    same(g.request("PUT", "v1/conversations/open/fs/go", b"").status, 201)
+    runs.join(60)
+    same((out[0]["stdout"], out[0]["stagingNotices"]), ("40\n", []), out)
 
 
 @test("clients that hang up while files are on their way")
