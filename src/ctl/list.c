@@ -372,19 +372,25 @@ ctl_list_state(const json_t *entry)
     state = json_string_value(json_object_get(entry, "state"));
     commands = json_object_get(entry, "commands");
 
-    printf("%-8s  %5lld commands  ", state != NULL ? state : "-",
+    /* a word, or nothing that a terminal should see */
+
+    if (state == NULL || state[strspn(state, "abcdefghijklmnopqrstuvwxyz")]) {
+        state = "-";
+    }
+
+    printf("%-8s  %5lld commands  ", state,
            (long long) json_integer_value(commands));
 
     ctl_list_time(json_string_value(json_object_get(entry, "lastUsedAt")));
 }
 
 
-/* "2026-11-29T21:03:11.123Z" */
+/* "2026-11-29T21:03:11.123Z"; what is none might be for the terminal */
 
 static void
 ctl_list_time(const char *time)
 {
-    if (time != NULL && strlen(time) >= 19) {
+    if (time != NULL && strspn(time, "0123456789-T:") >= 19) {
         printf("%.10s %.8s  ", time, time + 11);
 
     } else {
