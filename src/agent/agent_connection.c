@@ -22,7 +22,7 @@
 #define AGENT_CONNECTION_READS  32               /* in one round */
 #define AGENT_CONNECTION_SENDS  8                /* of events, in one round */
 #define AGENT_CONNECTION_SEND   (64 * 1024)      /* bytes of each */
-#define AGENT_CONNECTION_STUCK  10000            /* ms, then it may go */
+#define AGENT_CONNECTION_STUCK  5000            /* ms, then it may go */
 #define AGENT_CONNECTION_OUT    (48 * 1024)      /* the longest of frames */
 
 

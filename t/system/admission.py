@@ -82,7 +82,7 @@ def creation():
         same(got[0].stdout, b"in\n")
 
 
-@test("concurrency/fairness-of-the-whole-queue", seconds=240)
+@test("concurrency/fairness", seconds=240)
 def fairness():
     """200 commands of one tenant, in 20 conversations, all accepted; another
     tenant waits for one turn of a run slot."""

@@ -36,9 +36,9 @@ def begin_read(r, name, path):
 def transfer_not_idle():
     with Runner("--pool", "1") as r:
         r.command("a", "head -c %d /dev/zero > big" % BIG)
-        r.limits(IDLE_MS=1000)
+        r.limits(IDLE_MS=500)
         with begin_read(r, "a", "big") as sock:
-            time.sleep(3.5)
+            time.sleep(2.2)
             same(state(r, "a"), RUNNING, "while its client waits")
             answer = r.client.answer(sock)
         same(len(answer.data), BIG, "bytes of it")
@@ -99,10 +99,10 @@ def background_not_idle():
     """What a command leaves running, and one in the background, keep a
     sandbox awake until their own caps, and no longer."""
     with Runner("--pool", "1") as r:
-        r.limits(IDLE_MS=1000)
-        r.command("left", "sleep 3.5 > /dev/null 2>&1 & echo $!")
-        r.command("back", "sleep 60", detach=1, wall_ms=4000)
-        time.sleep(2.6)
+        r.limits(IDLE_MS=500)
+        r.command("left", "sleep 3 > /dev/null 2>&1 & echo $!")
+        r.command("back", "sleep 60", detach=1, wall_ms=3000)
+        time.sleep(1.8)
         same([state(r, n) for n in ("left", "back")], [RUNNING] * 2)
         wait_for(lambda: [state(r, n) for n in ("left", "back")]
                  == [IDLE] * 2, 20, "both stops")
@@ -133,7 +133,7 @@ def expiry():
         r.command("kept", "echo 1 > f")
         check("EXPIRES_MS" not in r.call(wire.STATUS, "gone").result,
               "expires without being told to")
-        r.limits(IDLE_MS=1000, EXPIRE_MS=4000)
+        r.limits(IDLE_MS=500, EXPIRE_MS=2500)
         ends = []
         end = time.monotonic() + 30
 
@@ -147,7 +147,7 @@ def expiry():
         used()
         same(state(r, "gone"), NONE, "who never came back")
         same(ends, sorted(ends), "an end never comes nearer")
-        check(ends[-1] > time.time() * 1000 + 2000, "the end", ends[-1])
+        check(ends[-1] > time.time() * 1000 + 1000, "the end", ends[-1])
         same(r.call(wire.ATTACH, "gone", wire.fields(("COMMAND_ID", "known")),
                     flags=wire.NO_CREATE).code, "no_sandbox")
         fresh = r.command("gone", "cat f")
@@ -162,8 +162,8 @@ def expiry():
 def expiry_busy():
     """The silence of a long command is no disuse."""
     with Runner("--pool", "0") as r:
-        r.limits(IDLE_MS=1000, EXPIRE_MS=1000)
-        same(r.command("a", "sleep 4; echo done").stdout, b"done\n")
+        r.limits(IDLE_MS=500, EXPIRE_MS=500)
+        same(r.command("a", "sleep 2.5; echo done").stdout, b"done\n")
         same(state(r, "a"), RUNNING)
 
 
@@ -174,7 +174,7 @@ def not_idle():
         wait_for(lambda: "idle after 1 s" in g.runner_log, 15, "the limits")
         g.run("c", "true")
         try:
-            g.command("c", "sleep 5; echo whole", commandId="silent",
+            g.command("c", "sleep 3.5; echo whole", commandId="silent",
                       timeout=1)
             raise AssertionError("it should have taken longer")
         except OSError:
@@ -202,7 +202,7 @@ def ttl():
             ends.append(g.status("c")["expiresAt"])
             time.sleep(0.05)
 
-        for _ in range(3):
+        for _ in range(2):
             then(lambda: g.run("c", "true", timeoutSeconds=1))
             then(lambda: g.run("c", "sleep 3", timeoutSeconds=1))
             then(lambda: g.request("GET", "v1/conversations/c/fs/f"))
@@ -273,7 +273,7 @@ def drain():
 
         answer = []
         t = threading.Thread(target=lambda: answer.append(r.call(
-            wire.DRAIN, "", wire.fields(("WALL_MS", 4000)))))
+            wire.DRAIN, "", wire.fields(("WALL_MS", 3000)))))
         t.start()
         wait_for(lambda: r.limits()["DRAINING"] == 1, 10, "a drain")
         refused = r.command("new", "true")
