@@ -9,7 +9,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import H2, Gateway, cgroup_of, in_cgroup       # noqa: E402
-from gateway import wait_for                                 # noqa: E402
+from gateway import token, wait_for                          # noqa: E402
 from tap import check, main, same, skip, test                # noqa: E402
 
 g = None
