@@ -58,6 +58,10 @@ help:
 
 
 build-deps:
+	@[ ! -e $(BUILD) ] || [ -w $(BUILD) ] \
+	    || { echo "$(BUILD) can't be written, another user has built it:" \
+	              "use another one (make BUILD=DIR), or run this as root." >&2; \
+	         exit 1; }
 	@tools/deps --check build
 
 $(BUILD)/sandbox-agent: $(AGENT) $(TAR) $(WIRE)
@@ -114,7 +118,8 @@ base: run-deps
 
 root:
 	@[ "$$(id -u)" = 0 ] \
-	    || { echo "This needs root, since the runner makes containers." >&2; \
+	    || { echo "This needs root, since the runner makes containers:" \
+	              "run it in a root shell, or by sudo." >&2; \
 	         exit 1; }
 
 demo: root run-deps
