@@ -59,6 +59,9 @@ void sandbox_store_unlock(sandbox_store_lock_t *lock, uint64_t more,
 /* Counts the tenant's bytes, for unlock to write; 0 or -1. */
 int sandbox_store_recount(const char *tenant, sandbox_store_lock_t *lock);
 
+/* What that is of a tenant's bytes. */
+uint64_t sandbox_store_taken(const sandbox_store_usage_t *usage);
+
 /* What is in a conversation, of all kinds that count; and in one of them. */
 int sandbox_store_count(const char *conversation,
     sandbox_store_usage_t *usage, sandbox_store_kind_e kind,

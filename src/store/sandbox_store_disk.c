@@ -441,8 +441,8 @@ sandbox_store_remove(const sandbox_store_place_t *place,
     }
 
     sandbox_store_unlock(&lock, 0, st.st_size > SANDBOX_STORE_BLOCK
-                              ? (uint64_t) st.st_size - SANDBOX_STORE_BLOCK
-                              : 0);
+                                   ? (uint64_t) st.st_size
+                                   : SANDBOX_STORE_BLOCK);
 
     if (kind == SANDBOX_STORE_ATTACHMENTS) {
         sandbox_store_kind_path(place, SANDBOX_STORE_NOTICES, path);
@@ -507,7 +507,7 @@ sandbox_store_drop(const sandbox_store_place_t *place,
         return fault->status;
     }
 
-    sandbox_store_unlock(&lock, 0, usage.bytes);
+    sandbox_store_unlock(&lock, 0, sandbox_store_taken(&usage));
 
     /* gone after a power loss, too */
 

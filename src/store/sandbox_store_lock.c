@@ -302,6 +302,18 @@ sandbox_store_usage_read(int fd, uint64_t *bytes)
 }
 
 
+/*
+ * Of a tenant the block before each file counts, too: empty files in ever more
+ * conversations would take all of the disk.
+ */
+
+uint64_t
+sandbox_store_taken(const sandbox_store_usage_t *usage)
+{
+    return usage->bytes + (uint64_t) usage->files * SANDBOX_STORE_BLOCK;
+}
+
+
 /* TENANT/USER/C, all that is in there */
 
 int
@@ -346,7 +358,7 @@ sandbox_store_recount(const char *tenant, sandbox_store_lock_t *lock)
             if (sandbox_store_count(path, &usage, SANDBOX_STORE_KINDS, NULL)
                 == 0)
             {
-                lock->bytes += usage.bytes;
+                lock->bytes += sandbox_store_taken(&usage);
             }
         }
 

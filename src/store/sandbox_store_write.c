@@ -531,7 +531,9 @@ sandbox_store_settle(sandbox_store_writer_t *w,
         (void) unlink(path);
     }
 
-    sandbox_store_unlock(lock, w->size, target->size);
+    sandbox_store_unlock(lock, SANDBOX_STORE_BLOCK + w->size,
+                         target->there ? SANDBOX_STORE_BLOCK + target->size
+                                       : 0);
 
     /* deleted as a whole meanwhile: then it was there before that */
 
@@ -577,6 +579,17 @@ sandbox_store_room(sandbox_store_writer_t *w,
     w->room = quota->size > others ? quota->size - others : 0;
     w->room_status = SANDBOX_STORE_FULL;
     w->room_limit = quota->size;
+
+    /* with the block before each of them */
+
+    if (!target->there) {
+        tenant += SANDBOX_STORE_BLOCK;
+
+        if (tenant > quota->tenant_size) {
+            return sandbox_store_refused(fault, SANDBOX_STORE_TENANT_FULL,
+                                         quota->tenant_size);
+        }
+    }
 
     others = tenant > target->size ? tenant - target->size : 0;
     most = quota->tenant_size > others ? quota->tenant_size - others : 0;

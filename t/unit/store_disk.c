@@ -23,6 +23,7 @@
 #include "sandbox_store_disk.h"
 
 
+#define BLOCK  SANDBOX_STORE_BLOCK       /* of a tenant's bytes, a file's */
 #define THREADS  8
 
 
@@ -227,7 +228,7 @@ once(void)
     ok(entry.modified_ms >= first, "modified now");
     is_number(get("a.txt", text, sizeof(text)), SANDBOX_STORE_OK, "is there");
     is_string(text, "", "and empty");
-    is_number(usage(), 0, "the tenant has nothing");
+    is_number(usage(), BLOCK, "the tenant has its block");
 }
 
 
@@ -265,7 +266,7 @@ conditions(void)
     is_number(sandbox_store_remove(&place, SANDBOX_STORE_ATTACHMENTS, "b.txt",
                                    5, &condition, &fault),
               SANDBOX_STORE_MISSING, "it is gone");
-    is_number(usage(), 0, "and not counted");
+    is_number(usage(), BLOCK, "and not counted");
 }
 
 
@@ -283,7 +284,7 @@ same_name(void)
     is_bytes(entry.name, entry.name_len, "image (3).png", 13, "the third");
     get("image (2).png", text, sizeof(text));
     is_string(text, "two", "each is there");
-    is_number(usage(), 11, "and counted");
+    is_number(usage(), 4 * BLOCK + 11, "and counted");
 }
 
 
@@ -364,6 +365,23 @@ quotas(void)
               SANDBOX_STORE_TENANT_FULL, "a tenant's limit");
     quota = old;
 
+    /* empty ones take room, too */
+
+    quota.tenant_size = usage() + BLOCK - 1;
+    is_number(put("e", "", 0, SANDBOX_STORE_REPLACE),
+              SANDBOX_STORE_TENANT_FULL, "no room for one more's block");
+    is_number(put("a.txt", "", 0, SANDBOX_STORE_REPLACE), SANDBOX_STORE_OK,
+              "what is there has its own");
+    quota.tenant_size++;
+    is_number(put("e", "", 0, SANDBOX_STORE_REPLACE), SANDBOX_STORE_OK,
+              "room for it");
+    is_number(usage(), quota.tenant_size, "and counted");
+    is_number(sandbox_store_remove(&place, SANDBOX_STORE_ATTACHMENTS, "e", 1,
+                                   &condition, &fault),
+              SANDBOX_STORE_OK, "removed");
+    is_number(usage(), quota.tenant_size - BLOCK, "not counted any more");
+    quota = old;
+
     expectations();
 
     quota.files = 5;
@@ -373,7 +391,7 @@ quotas(void)
               "replacing makes none more");
     quota = old;
 
-    is_number(usage(), 1811, "the number is right");
+    is_number(usage(), 5 * BLOCK + 1811, "the number is right");
     is_number(entries(".tmp"), 0, "refused ones leave nothing");
 
     sandbox_store_remove(&place, SANDBOX_STORE_ATTACHMENTS, "big", 3,
@@ -640,7 +658,7 @@ together(void)
         sum += list.entries[i].size;
     }
 
-    is_number(usage(), sum, "and all are counted");
+    is_number(usage(), sum + list.n * BLOCK, "and all are counted");
     sandbox_store_list_free(&list);
 }
 
@@ -660,7 +678,7 @@ counted(void)
     close(fd);
 
     put("one more", "x", 1, SANDBOX_STORE_REPLACE);
-    is_number(usage(), before + 1, "is counted anew");
+    is_number(usage(), before + BLOCK + 1, "is counted anew");
 
     fd = open(path, O_RDWR);
     ok(pwrite(fd, "00000000000000000009\n", 21, 0) == 21, "a wrong one");
@@ -669,7 +687,7 @@ counted(void)
     snprintf(path, sizeof(path), "%s/.sweep", root);
     unlink(path);
     sandbox_store_sweep(root, go_on, &fault);
-    is_number(usage(), before + 1, "is put right by a sweep");
+    is_number(usage(), before + BLOCK + 1, "is put right by a sweep");
 
     sandbox_store_drop(&place, &fault);
     unlink(path);
