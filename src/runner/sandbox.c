@@ -265,7 +265,10 @@ runner_sandbox_obtain(runner_sandbox_t *sandbox)
         return -1;
     }
 
-    record->processes = processes;
+    if (processes != record->processes) {
+        record->processes = processes;
+        runner_slot_processes(&container->slot);
+    }
 
     runner_sandbox_ready(sandbox);
 

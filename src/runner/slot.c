@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include <linux/openat2.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -280,6 +281,7 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
     slot->record.start_time = runner_slot_start_time(slot->record.pid);
 
     if (rc == 0 && slot->pidfd != -1) {
+        runner_slot_processes(slot);
         runner_slot_warm(slot);
         rc = runner_inside_prepare(slot->pidfd, err);
     }
@@ -300,6 +302,29 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
     }
 
     return rc;
+}
+
+
+/*
+ * pids.max is the cap, but a fork that it refuses has copied a whole process
+ * by then: many that go on trying keep the kernel busy, for everybody.  The
+ * user's own limit refuses them before that.  One process is the agent, which
+ * is not the user's.
+ */
+
+void
+runner_slot_processes(const runner_slot_t *slot)
+{
+    struct rlimit  limit;
+
+    limit.rlim_cur = slot->record.processes - 1;
+    limit.rlim_max = limit.rlim_cur;
+
+    if (prlimit(slot->record.pid, RLIMIT_NPROC, &limit, NULL) == -1) {
+        runner_log(RUNNER_LOG_WARN, "processes of slot %u are limited by "
+                   "its control group alone: %s", slot->record.number,
+                   strerror(errno));
+    }
 }
 
 

@@ -66,6 +66,9 @@ int runner_slot_history(const runner_slot_t *slot);
 int runner_slot_history_stopped(runner_host_t *host,
     const runner_slot_t *slot);
 
+/* Tells a living container the cap on its user's processes. */
+void runner_slot_processes(const runner_slot_t *slot);
+
 /* Writes the record; with `sync` it is on the disk.  0, or -1 and errno. */
 int runner_slot_save(runner_host_t *host, const runner_slot_t *slot,
     int sync);

@@ -261,6 +261,8 @@ def pids():
     check(answers and answers[0]["outcome"] in ("timeout", "exit", "signal",
                                                 "cpu_limit"),
           "the bomb:", answers)
+    # the user's own limit comes before the group's: a fork fails early then
+    same(run("ulimit -Hu")["stdout"], "127\n", "the limit of the user")
     same(run("echo next")["stdout"], "next\n")
     run("python3 -c '\nimport os, time\nn = 0\ntry:\n"
         "    while n < 1000:\n        if os.fork() == 0: time.sleep(30)\n"
