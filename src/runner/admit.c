@@ -25,6 +25,21 @@ static int runner_admit_refuse(runner_refusal_t *refusal, const char *code,
 
 
 int
+runner_admit(runner_t *runner, runner_refusal_t *refusal)
+{
+    refusal->code = NULL;
+
+    if (runner->draining) {
+        return runner_admit_refuse(refusal, "runner_stopping", 30, "The "
+                                   "sandboxes of this host are being stopped "
+                                   "by its operator; their files stay.");
+    }
+
+    return 0;
+}
+
+
+int
 runner_admit_sandbox(runner_sandbox_t *sandbox, runner_refusal_t *refusal)
 {
     unsigned           stopped;
@@ -32,18 +47,16 @@ runner_admit_sandbox(runner_sandbox_t *sandbox, runner_refusal_t *refusal)
     runner_tenant_t   *tenant, *whose;
     runner_sandbox_t  *unused;
 
-    refusal->code = NULL;
     runner = sandbox->runner;
     tenant = sandbox->tenant;
+    refusal->code = NULL;
 
     if (sandbox->live) {
         return 0;
     }
 
-    if (runner->draining) {
-        return runner_admit_refuse(refusal, "runner_stopping", 30, "The "
-                                   "sandboxes of this host are being stopped "
-                                   "by its operator; their files stay.");
+    if (runner_admit(runner, refusal) == -1) {
+        return -1;
     }
 
     /* after a limit was lowered there are more than one too many */
@@ -123,12 +136,8 @@ runner_admit_command(runner_t *runner, const uint8_t *digest,
 {
     runner_tenant_t  *tenant;
 
-    refusal->code = NULL;
-
-    if (runner->draining) {
-        return runner_admit_refuse(refusal, "runner_stopping", 30, "The "
-                                   "sandboxes of this host are being stopped "
-                                   "by its operator; their files stay.");
+    if (runner_admit(runner, refusal) == -1) {
+        return -1;
     }
 
     if (runner->grants.used < runner->grants.total

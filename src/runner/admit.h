@@ -27,6 +27,9 @@ typedef struct {
 int runner_admit_sandbox(runner_sandbox_t *sandbox,
     runner_refusal_t *refusal);
 
+/* May anything start?  0, or -1 and the refusal. */
+int runner_admit(runner_t *runner, runner_refusal_t *refusal);
+
 /* May a command of this tenant wait?  0, or -1 and the refusal. */
 int runner_admit_command(runner_t *runner, const uint8_t *tenant,
     runner_refusal_t *refusal);

@@ -698,6 +698,12 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
 
     container = NULL;
 
+    if (runner_admit(conn->runner, &refusal) == -1) {
+        runner_conn_refuse(conn, refusal.code, refusal.detail,
+                           refusal.retry_after);
+        return;
+    }
+
     if (sandbox == NULL) {
         if (conn->preamble.flags & SANDBOX_FLAG_NO_CREATE) {
             runner_conn_refuse(conn, "no_sandbox", "the conversation has no "

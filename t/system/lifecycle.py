@@ -280,6 +280,7 @@ def drain():
         same((refused.code, refused.error["RETRY_AFTER"]),
              ("runner_stopping", 30))
         same(r.command("idle", "true").code, "runner_stopping")
+        same(r.call(wire.RESET, "left").code, "runner_stopping")
         t.join()
         short.join()
         same(got[0].stdout, b"whole\n", "what ends in time is not cut short")

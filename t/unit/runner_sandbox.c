@@ -755,6 +755,13 @@ runner_slot_disk(runner_host_t *host, const runner_slot_t *slot)
 
 
 void
+runner_slot_processes(const runner_slot_t *slot)
+{
+    (void) slot;
+}
+
+
+void
 runner_slot_words(runner_host_t *host, const runner_slot_t *slot, char *text,
     size_t size)
 {
