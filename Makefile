@@ -54,6 +54,7 @@ help:
 #: make test     root: all suites
 #: make check    style, analyzers, unit tests; no root
 #: make bench    root: latency as ratios against a floor
+#: make bench-bombs  root: what the worst commands cost others; five minutes
 #: make clean    remove build/
 
 
@@ -146,10 +147,14 @@ bench: root deps
 	@BUILD=$(BUILD) bench/auth
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/files
 
+bench-bombs: root deps
+	@$(MAKE) --no-print-directory all base
+	@BUILD=$(BUILD) CACHE=$(CACHE) bench/bombs
+
 clean:
 	rm -rf $(BUILD)
 
 FORCE:
 
-.PHONY: all help build-deps deps root run-deps base demo run test check bench clean \
-        FORCE
+.PHONY: all help build-deps deps root run-deps base demo run test check bench \
+        bench-bombs clean FORCE
