@@ -1,0 +1,270 @@
+/*
+ * A user's conversations by the folders of the store: names, their order,
+ * pages, what else lies about there, and marks that are forgotten.
+ */
+
+/* link: src/store/sandbox_store.c src/store/sandbox_store_type.c */
+/* link: src/store/sandbox_store_disk.c src/store/sandbox_store_write.c */
+/* link: src/store/sandbox_store_lock.c src/store/sandbox_store_sweep.c */
+/* link: src/store/sandbox_store_conversations.c */
+/* link: src/wire/sandbox_utf8.c -lcrypto */
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "test.h"
+#include "sandbox_store_conversations.h"
+
+
+static void nobody(void);
+static void names(void);
+static void pages(void);
+static void strangers(void);
+static void forgotten(void);
+
+static void mark(const char *name);
+static void date(const char *name, time_t used, time_t created);
+static unsigned list(const sandbox_store_conversation_t *after, size_t limit);
+static const char *at(size_t n);
+static int go_on(void);
+
+
+static char                           root[64] = "/tmp/sandbox-store.XXXXXX";
+static char                           longest[129];
+static sandbox_store_place_t          place;
+static sandbox_store_fault_t          fault;
+static sandbox_store_conversations_t  found;
+
+static const uint8_t  tenant[SANDBOX_STORE_DIGEST] = { 1 };
+static const uint8_t  user[SANDBOX_STORE_DIGEST] = { 2 };
+
+
+int
+main(void)
+{
+    char  command[128];
+
+    if (mkdtemp(root) == NULL) {
+        return 1;
+    }
+
+    memset(longest, 'n', 128);
+
+    nobody();
+    names();
+    pages();
+    strangers();
+    forgotten();
+
+    free(found.entries);
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+
+    return system(command) == 0 ? test_done() : 1;
+}
+
+
+static void
+nobody(void)
+{
+    (void) sandbox_store_place(&place, root, "r", 1, tenant, user, "-", 1);
+
+    is_number(list(NULL, 0), 0, "nobody has none");
+    is_number(fault.status, SANDBOX_STORE_OK, "which is no fault");
+}
+
+
+static void
+names(void)
+{
+    mark("a");
+    mark("b.c_d:e-f");
+    mark(longest);
+    mark(".hidden");
+    mark("a");
+
+    date("a", 0, 1000);
+    date("b.c_d:e-f", 0, 4000);
+    date(longest, 0, 2000);
+    date(".hidden", 0, 3000);
+
+    is_number(list(NULL, 0), 4, "each once");
+    is_string(at(0), "b.c_d:e-f", "the newest");
+    is_string(at(1), ".hidden", "a name that begins with a dot");
+    is_string(at(2), longest, "the longest name");
+    is_string(at(3), "a", "the oldest");
+    ok(!found.entries[0].files && !found.more, "no files, no more");
+}
+
+
+static void
+pages(void)
+{
+    sandbox_store_conversation_t  last;
+
+    date(".hidden", 0, 2000);
+
+    is_number(list(NULL, 2), 2, "a page");
+    ok(found.more, "and there is more");
+    is_string(at(1), ".hidden", "of one moment by the name");
+
+    last = found.entries[1];
+
+    is_number(list(&last, 2), 2, "the next one");
+    ok(!found.more, "is the last");
+    is_string(at(0), longest, "it goes on where the first ended");
+
+    last = found.entries[1];
+    is_number(list(&last, 2), 0, "and then nothing");
+
+    memset(&last, 0, sizeof(last));
+    last.created_ns = UINT64_MAX;
+    is_number(list(&last, 1000), 4, "after a moment in the future");
+    last.created_ns = 0;
+    is_number(list(&last, 1000), 0, "after one before all");
+}
+
+
+/* what is no conversation's folder is nobody's conversation */
+
+static void
+strangers(void)
+{
+    int   fd;
+    char  path[SANDBOX_STORE_MAX_PATH + 128];
+
+    static const char  *folders[] = {
+        "%41", "a%2E", "%2e", "=00", "%", "%2E%41", "x y", "..x/..",
+        "%2E.x%"
+    };
+
+    size_t  i;
+
+    for (i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", place.user, folders[i]);
+        (void) mkdir(path, 0700);
+    }
+
+    snprintf(path, sizeof(path), "%s/file", place.user);
+    fd = open(path, O_WRONLY|O_CREAT, 0600);
+    close(fd);
+
+    snprintf(path, sizeof(path), "%s/link", place.user);
+    (void) !symlink(root, path);
+
+    snprintf(path, sizeof(path), "%s/%s%s", place.user, longest, "n");
+    (void) mkdir(path, 0700);
+
+    is_number(list(NULL, 0), 4, "none of these");
+
+    snprintf(path, sizeof(path), "%s/panel", place.user);
+    (void) mkdir(path, 0700);
+    snprintf(path, sizeof(path), "%s/panel/files", place.user);
+    (void) mkdir(path, 0700);
+
+    is_number(list(NULL, 0), 5, "one that has files and no mark");
+    is_string(at(0), "panel", "is there");
+    ok(found.entries[0].files, "with its files");
+}
+
+
+static void
+forgotten(void)
+{
+    char         path[SANDBOX_STORE_MAX_PATH + 128];
+    time_t       now;
+    struct stat  st;
+
+    now = time(NULL);
+    date("a", now - 400 * 86400, now - 500 * 86400);
+    date(longest, now - 300 * 86400, now - 500 * 86400);
+    date(".hidden", now - 400 * 86400, now - 500 * 86400);
+    date("b.c_d:e-f", now, now);
+
+    /* used again: the time of its first use stays */
+
+    mark(".hidden");
+    snprintf(path, sizeof(path), "%s/%%2Ehidden/used", place.user);
+    ok(stat(path, &st) == 0 && st.st_mtime == now - 500 * 86400
+       && now - st.st_atime < 3600, "a use renews a mark");
+
+    is_number(sandbox_store_sweep(root, go_on, &fault), SANDBOX_STORE_OK,
+              "a sweep");
+    is_number(list(NULL, 0), 3, "what nobody uses for a year is forgotten");
+    is_string(at(0), "b.c_d:e-f", "others are not");
+
+    mark("a");
+    is_number(list(NULL, 0), 4, "until it is used again");
+    is_string(at(0), "a", "then it is new");
+
+    (void) sandbox_store_place(&place, root, "r", 1, tenant, user, "a", 1);
+    is_number(sandbox_store_drop(&place, &fault), SANDBOX_STORE_OK,
+              "it is dropped");
+    is_number(list(NULL, 0), 3, "and no more there");
+}
+
+
+static void
+mark(const char *name)
+{
+    (void) sandbox_store_place(&place, root, "r", 1, tenant, user, name,
+                               strlen(name));
+    is_number(sandbox_store_mark(&place, &fault), SANDBOX_STORE_OK,
+              "a mark of %.20s", name);
+}
+
+
+/* 0: leaves the time of use */
+
+static void
+date(const char *name, time_t used, time_t created)
+{
+    char             path[SANDBOX_STORE_MAX_PATH + 128];
+    struct timespec  times[2];
+
+    (void) sandbox_store_place(&place, root, "r", 1, tenant, user, name,
+                               strlen(name));
+    snprintf(path, sizeof(path), "%s/used", place.conversation);
+
+    times[0].tv_sec = used;
+    times[0].tv_nsec = used ? 0 : UTIME_OMIT;
+    times[1].tv_sec = created;
+    times[1].tv_nsec = 0;
+
+    ok(utimensat(AT_FDCWD, path, times, 0) == 0, "a date of %.20s", name);
+}
+
+
+static unsigned
+list(const sandbox_store_conversation_t *after, size_t limit)
+{
+    free(found.entries);
+    (void) sandbox_store_conversations(&place, after, limit, &found, &fault);
+
+    return (unsigned) found.n;
+}
+
+
+static const char *
+at(size_t n)
+{
+    static char  name[SANDBOX_STORE_MAX_CONVERSATION + 1];
+
+    if (n >= found.n) {
+        return NULL;
+    }
+
+    memcpy(name, found.entries[n].name, found.entries[n].name_len);
+    name[found.entries[n].name_len] = '\0';
+
+    return name;
+}
+
+
+static int
+go_on(void)
+{
+    return 0;
+}
