@@ -12,7 +12,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                  # noqa: E402
-from gateway import BUILD, Gateway, token, wait_for          # noqa: E402
+from gateway import BUILD, Gateway, cgroup_of, in_cgroup     # noqa: E402
+from gateway import token, wait_for                          # noqa: E402
 from runner import Runner, tenant                            # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
@@ -41,7 +42,8 @@ def share():
             codes.append((answer.code, answer.error
                           and answer.error.get("RETRY_AFTER")))
 
-        holder = threads(1, lambda n: r.command("h", "sleep 6"))
+        holder = threads(1, lambda n: r.command("h", "sleep 60",
+                                                command_id="hold"))
         wait_for(lambda: r.limits(MAX_RUNNING=1, MAX_QUEUED=40)["RUNNING"],
                  10, "a command that holds the slot")
         running = []
@@ -55,6 +57,9 @@ def share():
         others = []
         running += threads(2, lambda n: others.append(
             r.command("b%d" % n, "echo in")))
+        wait_for(lambda: r.limits(MAX_RUNNING=1, MAX_QUEUED=40)["QUEUED"]
+                 == 40, 20, "that they wait, too")
+        r.call(wire.CANCEL, "h", wire.fields(("COMMAND_ID", "hold")))
         for t in running + holder:
             t.join()
         same([o.stdout for o in others], [b"in\n"] * 2, "others wait")
@@ -156,6 +161,7 @@ def slots():
 
         g.run("way", "true")
         agent = g.agent("way")
+        group = cgroup_of(agent)
         same(g.run("way", "sleep 30", timeoutSeconds=1)["outcome"], "timeout")
         free("a time-out")
         same(g.run("way", "exec 3<&-; kill -9 $$")["outcome"], "signal")
@@ -207,7 +213,7 @@ def slots():
         same(out[0].json["stdout"], "whole\n")
         t, out = later("way", "sleep 60")
         g.kill_runner()
-        os.kill(agent_of(g, "sleep 60"), signal.SIGKILL)
+        os.kill(agent_of(group, "sleep 60"), signal.SIGKILL)
         t.join()
         g.start_runner()
         g.wait_ready()
@@ -221,14 +227,14 @@ def try_it(function):
         pass
 
 
-def agent_of(g, mark):
-    """The parent of the process that runs that text."""
-    for pid in os.listdir("/proc"):
+def agent_of(group, mark):
+    """Of our own runner: the parent of the process that runs that text."""
+    for pid in in_cgroup(group):
         try:
-            with open("/proc/%s/cmdline" % pid) as f:
+            with open("/proc/%d/cmdline" % pid) as f:
                 if mark not in f.read().replace("\0", " "):
                     continue
-            with open("/proc/%s/stat" % pid) as f:
+            with open("/proc/%d/stat" % pid) as f:
                 parent = int(f.read().rpartition(")")[2].split()[1])
             with open("/proc/%d/comm" % parent) as f:
                 if f.read().strip() == "sandbox-agent":
