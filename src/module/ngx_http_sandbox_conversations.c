@@ -42,6 +42,7 @@ typedef struct {
     sandbox_store_fault_t          fault;
     ngx_pool_t                    *pool;
     ngx_atomic_t                  *mark;
+    uint64_t                       limit;        /* of the tenant's bytes */
 } ngx_http_sandbox_mark_t;
 
 static void ngx_http_sandbox_mark_thread(void *data, ngx_log_t *log);
@@ -627,6 +628,7 @@ ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
     m = task->ctx;
     m->pool = pool;
     m->mark = mark;
+    m->limit = slcf->quota.tenant_size;
 
     if (ngx_http_sandbox_store_user(ctx, user) != NGX_OK
         || sandbox_store_place(&m->place, (char *) root->data,
@@ -665,7 +667,7 @@ ngx_http_sandbox_mark_thread(void *data, ngx_log_t *log)
 {
     ngx_http_sandbox_mark_t *m = data;
 
-    (void) sandbox_store_mark(&m->place, &m->fault);
+    (void) sandbox_store_mark(&m->place, m->limit, &m->fault);
 }
 
 
@@ -682,7 +684,18 @@ ngx_http_sandbox_mark_done(ngx_event_t *ev)
 
         *m->mark = 0;
 
-        if (ngx_time() - logged >= 60) {
+        if (ngx_time() - logged < 60) {
+            /* void */
+
+        } else if (m->fault.status == SANDBOX_STORE_TENANT_FULL) {
+            logged = ngx_time();
+
+            ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                          "sandbox: a conversation is not listed, its tenant "
+                          "has all of the \"tenant_size\" of "
+                          "\"sandbox_store\"");
+
+        } else {
             logged = ngx_time();
 
             ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, m->fault.error,

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 
-#define SANDBOX_STORE_MARK        "used"
 #define SANDBOX_STORE_RENEW       86400          /* seconds */
 #define SANDBOX_STORE_FORGOTTEN   (366 * 86400)
 #define SANDBOX_STORE_MAX_FOLDERS 1000000        /* of a user, looked at */
@@ -37,7 +36,7 @@ static unsigned sandbox_store_conversation_files(int dir,
 
 unsigned
 sandbox_store_mark(const sandbox_store_place_t *place,
-    sandbox_store_fault_t *fault)
+    uint64_t limit, sandbox_store_fault_t *fault)
 {
     int                    fd;
     char                   path[SANDBOX_STORE_MAX_PATH];
@@ -67,6 +66,13 @@ sandbox_store_mark(const sandbox_store_place_t *place,
         return status;
     }
 
+    /* names cost nothing else, and may be as many as there are inodes */
+
+    if (lock.bytes + SANDBOX_STORE_BLOCK > limit) {
+        sandbox_store_unlock(&lock, 0, 0);
+        return sandbox_store_refused(fault, SANDBOX_STORE_TENANT_FULL, limit);
+    }
+
     if (sandbox_store_folder(place->root, place->user, fault) == -1) {
         sandbox_store_unlock(&lock, 0, 0);
         return fault->status;
@@ -75,7 +81,12 @@ sandbox_store_mark(const sandbox_store_place_t *place,
     /* unsynced: the next use finds out what a power loss took */
 
     (void) mkdir(place->conversation, 0700);
-    fd = open(path, O_WRONLY|O_CREAT|O_CLOEXEC|O_NOFOLLOW, 0600);
+    fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC|O_NOFOLLOW, 0600);
+
+    if (fd == -1 && errno == EEXIST) {
+        sandbox_store_unlock(&lock, 0, 0);
+        return sandbox_store_refused(fault, SANDBOX_STORE_OK, 0);
+    }
 
     if (fd == -1) {
         (void) sandbox_store_fault(fault, "open", path, errno);
@@ -84,7 +95,7 @@ sandbox_store_mark(const sandbox_store_place_t *place,
     }
 
     close(fd);
-    sandbox_store_unlock(&lock, 0, 0);
+    sandbox_store_unlock(&lock, SANDBOX_STORE_BLOCK, 0);
 
     return sandbox_store_refused(fault, SANDBOX_STORE_OK, 0);
 }

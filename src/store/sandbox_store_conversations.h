@@ -29,10 +29,11 @@ typedef struct {
 
 /*
  * A sandbox is made for it, or used: it is in the list from then on, until it
- * is dropped, or a year after its last use.
+ * is dropped, or a year after its last use.  TENANT_FULL: a mark takes a block
+ * of the tenant's `limit`, and there is none.
  */
 unsigned sandbox_store_mark(const sandbox_store_place_t *place,
-    sandbox_store_fault_t *fault);
+    uint64_t limit, sandbox_store_fault_t *fault);
 
 /*
  * Up to `limit` of them (at most SANDBOX_STORE_MAX_LIST), newest first, those

@@ -10,11 +10,15 @@
 #include <sys/stat.h>
 
 
+#define SANDBOX_STORE_MARK  "used"               /* of a conversation */
+
+
 /* what a folder of files holds */
 
 typedef struct {
     uint64_t       files;
     uint64_t       bytes;
+    unsigned       marks;                        /* of its conversation */
 } sandbox_store_usage_t;
 
 

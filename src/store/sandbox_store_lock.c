@@ -303,14 +303,15 @@ sandbox_store_usage_read(int fd, uint64_t *bytes)
 
 
 /*
- * Of a tenant the block before each file counts, too: empty files in ever more
- * conversations would take all of the disk.
+ * Of a tenant the block before each file counts, too, and as much for a mark:
+ * empty files and ever more conversations would take all of the disk.
  */
 
 uint64_t
 sandbox_store_taken(const sandbox_store_usage_t *usage)
 {
-    return usage->bytes + (uint64_t) usage->files * SANDBOX_STORE_BLOCK;
+    return usage->bytes
+           + (uint64_t) (usage->files + usage->marks) * SANDBOX_STORE_BLOCK;
 }
 
 
@@ -377,9 +378,13 @@ sandbox_store_count(const char *conversation, sandbox_store_usage_t *usage,
 {
     int                    i;
     char                   path[SANDBOX_STORE_MAX_PATH];
+    struct stat            st;
     sandbox_store_usage_t  one;
 
     memset(usage, 0, sizeof(sandbox_store_usage_t));
+
+    sandbox_store_path(path, conversation, SANDBOX_STORE_MARK);
+    usage->marks = (lstat(path, &st) == 0);
 
     if (own) {
         memset(own, 0, sizeof(sandbox_store_usage_t));

@@ -10,6 +10,7 @@
 /* link: src/wire/sandbox_utf8.c -lcrypto */
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -25,6 +26,9 @@ static void pages(void);
 static void strangers(void);
 static void forgotten(void);
 
+static void full(void);
+
+static unsigned long long usage(void);
 static void mark(const char *name);
 static void date(const char *name, time_t used, time_t created);
 static unsigned list(const sandbox_store_conversation_t *after, size_t limit);
@@ -58,6 +62,7 @@ main(void)
     pages();
     strangers();
     forgotten();
+    full();
 
     free(found.entries);
     snprintf(command, sizeof(command), "rm -rf %s", root);
@@ -206,12 +211,57 @@ forgotten(void)
 }
 
 
+/* names of conversations are no way round a tenant's limit */
+
+static void
+full(void)
+{
+    uint64_t  before;
+
+    before = usage();
+    (void) sandbox_store_place(&place, root, "r", 1, tenant, user, "full", 4);
+
+    is_number(sandbox_store_mark(&place, before + SANDBOX_STORE_BLOCK - 1,
+                                 &fault),
+              SANDBOX_STORE_TENANT_FULL, "a tenant without room for a mark");
+    is_number(list(NULL, 0), 3, "it is not listed");
+    is_number(sandbox_store_mark(&place, before + SANDBOX_STORE_BLOCK, &fault),
+              SANDBOX_STORE_OK, "with room for one");
+    is_number(usage(), before + SANDBOX_STORE_BLOCK, "which is counted");
+    is_number(sandbox_store_mark(&place, 0, &fault), SANDBOX_STORE_OK,
+              "one that is there takes no more");
+    is_number(usage(), before + SANDBOX_STORE_BLOCK, "and is not counted twice");
+    is_number(sandbox_store_drop(&place, &fault), SANDBOX_STORE_OK, "dropped");
+    is_number(usage(), before, "and given back");
+}
+
+
+static unsigned long long
+usage(void)
+{
+    FILE                *f;
+    char                 path[SANDBOX_STORE_MAX_PATH + 8];
+    unsigned long long   n;
+
+    snprintf(path, sizeof(path), "%s/usage", place.tenant);
+    f = fopen(path, "r");
+    n = ~0ull;
+
+    if (f) {
+        n = fscanf(f, "%llu", &n) == 1 ? n : ~0ull;
+        fclose(f);
+    }
+
+    return n;
+}
+
+
 static void
 mark(const char *name)
 {
     (void) sandbox_store_place(&place, root, "r", 1, tenant, user, name,
                                strlen(name));
-    is_number(sandbox_store_mark(&place, &fault), SANDBOX_STORE_OK,
+    is_number(sandbox_store_mark(&place, 1 << 20, &fault), SANDBOX_STORE_OK,
               "a mark of %.20s", name);
 }
 
