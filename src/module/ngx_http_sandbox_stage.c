@@ -68,6 +68,7 @@ static void ngx_http_sandbox_stage_required(
     ngx_http_sandbox_stage_file_t *file);
 static void ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
+static void ngx_http_sandbox_stage_fail(ngx_http_request_t *r, ngx_int_t rc);
 static ngx_int_t ngx_http_sandbox_stage_head(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_stage_t *stage);
 static ngx_int_t ngx_http_sandbox_stage_read(ngx_http_sandbox_ctx_t *ctx,
@@ -104,7 +105,7 @@ ngx_http_sandbox_stage_start(ngx_http_request_t *r,
         if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
             || slcf->backend->start(r, ctx) != NGX_OK)
         {
-            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+            ngx_http_sandbox_stage_fail(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         }
 
         return;
@@ -112,7 +113,7 @@ ngx_http_sandbox_stage_start(ngx_http_request_t *r,
 
     cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_sandbox_stage_t));
     if (cln == NULL) {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        ngx_http_sandbox_stage_fail(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }
 
@@ -124,7 +125,7 @@ ngx_http_sandbox_stage_start(ngx_http_request_t *r,
     stage->op = ngx_http_sandbox_store_op(r, ctx, SANDBOX_STORE_ATTACHMENTS,
                                           ngx_http_sandbox_stage_ready);
     if (stage->op == NULL) {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        ngx_http_sandbox_stage_fail(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }
 
@@ -144,7 +145,7 @@ ngx_http_sandbox_stage_start(ngx_http_request_t *r,
     if (ngx_http_sandbox_store_look(stage->op, ngx_http_sandbox_stage_list)
         != NGX_OK)
     {
-        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        ngx_http_sandbox_stage_fail(r, ngx_http_sandbox_send_problem(r, ctx));
     }
 }
 
@@ -376,7 +377,7 @@ ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
 
     if (op->fault.status != SANDBOX_STORE_OK) {
         ngx_http_sandbox_store_problem(r, ctx, op);
-        ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
+        ngx_http_sandbox_stage_fail(r, ngx_http_sandbox_send_problem(r, ctx));
         return;
     }
 
@@ -398,17 +399,27 @@ ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
 
     if (ngx_http_sandbox_stage_head(r, ctx, stage) != NGX_OK) {
 
-        ngx_http_finalize_request(r, ctx->problem.status
-                                     ? ngx_http_sandbox_send_problem(r, ctx)
-                                     : NGX_HTTP_INTERNAL_SERVER_ERROR);
+        ngx_http_sandbox_stage_fail(r, ctx->problem.status
+                                       ? ngx_http_sandbox_send_problem(r, ctx)
+                                       : NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }
 
     /* nginx ends the upstream before this one, if there was one */
 
     if (slcf->backend->start(r, ctx) != NGX_OK) {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        ngx_http_sandbox_stage_fail(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
     }
+}
+
+
+/* what was sent before has an upstream still, which has to end first */
+
+static void
+ngx_http_sandbox_stage_fail(ngx_http_request_t *r, ngx_int_t rc)
+{
+    ngx_http_sandbox_upstream_leave(r);
+    ngx_http_finalize_request(r, rc);
 }
 
 

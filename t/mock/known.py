@@ -152,6 +152,27 @@ def behind():
     same(staged("behind"), {}, "from then on")
 
 
+@test("a file that can't be opened when its agent asks for it is an error")
+def damaged():
+    """The sandbox's connection is still there, and ends with the request."""
+    put("damaged", "torn", b"1234567")
+    same(staged("damaged"), {"torn": 7})
+    for path in glob.glob(g.path("store") + "/**/attachments/*",
+                          recursive=True):
+        with open(path, "r+b") as f:
+            if f.read()[4096:] == b"1234567":
+                f.seek(0)
+                f.write(bytes(4096))
+    for kept in ("keep-alive", "close", "keep-alive"):
+        r = g.request("POST", C % ("sandbox", "damaged") + "commands", {
+            "command": "mock: needed=0 error=stage_needed"},
+            headers={"Connection": kept})
+        same((r.status, r.json["code"]), (500, "internal"))
+    g.expected += ["is damaged"]
+    put("damaged", "torn", b"12")
+    same(staged("damaged"), {"torn": 2})
+
+
 @test("the first command of a new conversation asks no disk, either")
 def new():
     same(staged("new0"), {}, "what conversations there are is learned")
