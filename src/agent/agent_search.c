@@ -124,6 +124,7 @@ agent_search_start(agent_connection_t *c)
 
         s->c = c;
         file->data = s;
+        file->end = agent_search_end;
         agent_search_found(s);
 
         if (agent_search_send(s) == 0) {
