@@ -143,6 +143,7 @@ struct ngx_http_sandbox_mcp_s {
     ngx_http_sandbox_mcp_search_t *search;
 
     ngx_recv_pt                    recv;         /* the connection's own */
+    ngx_http_upstream_handler_pt   event;        /* the upstream's own */
 
     unsigned                       modern:1;
     unsigned                       response:1;   /* of the client's: ignored */

@@ -6,8 +6,11 @@
  */
 
 #include "ngx_http_sandbox_mcp.h"
+#include "ngx_http_sandbox_metrics.h"
 
 
+static void ngx_http_sandbox_mcp_event(ngx_http_request_t *r,
+    ngx_http_upstream_t *u);
 static ssize_t ngx_http_sandbox_mcp_recv(ngx_connection_t *c, u_char *buf,
     size_t size);
 static ngx_int_t ngx_http_sandbox_mcp_last(ngx_http_request_t *r,
@@ -39,8 +42,31 @@ ngx_http_sandbox_mcp_wait(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
     u->length = 1;
 
     ctx->mcp->recv = u->peer.connection->recv;
+    ctx->mcp->event = u->read_event_handler;
 
     u->peer.connection->recv = ngx_http_sandbox_mcp_recv;
+    u->read_event_handler = ngx_http_sandbox_mcp_event;
+}
+
+
+/* silence is no time-out of nginx's, which would cut the answer short */
+
+static void
+ngx_http_sandbox_mcp_event(ngx_http_request_t *r, ngx_http_upstream_t *u)
+{
+    ngx_connection_t        *c;
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    c = u->peer.connection;
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (c->read->timedout) {
+        c->read->timedout = 0;
+        c->read->ready = 1;
+        ctx->wire.timedout = 1;
+    }
+
+    ctx->mcp->event(r, u);
 }
 
 
@@ -56,14 +82,20 @@ ngx_http_sandbox_mcp_recv(ngx_connection_t *c, u_char *buf, size_t size)
     r = c->data;
     ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
 
-    n = ctx->mcp->recv(c, buf, size);
+    if (ctx->wire.timedout) {
+        ngx_log_error(NGX_LOG_ERR, c->log, NGX_ETIMEDOUT,
+                      "sandbox agent sent neither a result nor pings");
 
-    if (n > 0 || n == NGX_AGAIN) {
-        return n;
+    } else {
+        n = ctx->mcp->recv(c, buf, size);
+
+        if (n > 0 || n == NGX_AGAIN) {
+            return n;
+        }
+
+        ngx_log_error(NGX_LOG_ERR, c->log, 0,
+                      "sandbox agent closed the connection before the result");
     }
-
-    ngx_log_error(NGX_LOG_ERR, c->log, 0,
-                  "sandbox agent closed the connection before the result");
 
     ctx->wire.lost = 1;
     buf[0] = '\0';
@@ -113,6 +145,10 @@ ngx_http_sandbox_mcp_last(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     ngx_int_t rc)
 {
     ngx_chain_t  *cl;
+
+    if (ctx->wire.lost) {
+        ngx_http_sandbox_metrics_lost(r, ctx);
+    }
 
     if (rc == NGX_ERROR || ctx->wire.render(r, ctx) != NGX_OK) {
         return NGX_ERROR;

@@ -4,6 +4,7 @@ judged by their schemas, results.  Group mcp."""
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from tap import check, main, same, test                       # noqa: E402
 
 g = None
 NUMBER = 0
+QUIET = None
 
 
 def start():
@@ -48,6 +50,7 @@ def start():
             sandbox_jwt_secret_file %s/jwt.key;
             sandbox_store off;
         }
+        location = /metrics { sandbox_metrics; }
     """ % (g.dir, g.dir, g.dir)
     g.start()
 
@@ -884,9 +887,32 @@ def label():
         "exit")
 
 
+def lost():
+    text = g.request("GET", "/metrics").body.decode()
+    return int(re.search(r'sandbox_commands_total\{outcome="runner_lost".* '
+                         r'([0-9]+)', text).group(1))
+
+
+class Quiet(threading.Thread):
+    """A call whose agent falls silent: its answer takes 15 s, and tests run
+    meanwhile."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.answer = None
+        self.start()
+
+    def run(self):
+        self.answer = Client(g, "quiet").request("tools/call", {
+            "name": "run_command",
+            "arguments": {"command": "mock: head ping stdout=half await"}})
+
+
 @test("mcp/long-calls-show-life")
 def long_calls():
     """After a PING of the agent the answer begins, with blanks before it."""
+    global QUIET
+    QUIET = Quiet()
     c = fresh()
     tool = c.tools()["run_command"]
 
@@ -909,11 +935,13 @@ def long_calls():
     # before it is accepted, refusals have their answer as always
     same(c.refused("run_command", command="mock: ping sleep=0.1 ping "
                    "error=at_capacity"), "at_capacity")
-    # its end comes too early, or is none
+    # its end comes too early, or is none; each counts as one that was lost
+    before = lost()
     for end in ("close", "raw=%00%00%00%01%63x", "cut=7 result"):
         r = body("head ping sleep=0.2 ping sleep=0.1 stdout=half " + end)
         same(r.json["result"]["structuredContent"]["outcome"], "runner_lost",
              end)
+    same(lost(), before + 3)
     r = body("head ping sleep=0.2 fill=stdout,x,500000 fill=stderr,y,500000")
     check(r.json["result"]["structuredContent"]["truncated"], "large", r)
     # its first bytes are there while it runs
@@ -1003,6 +1031,16 @@ def hang_ups():
     check(c.done("run_command", command="mock: stdout=x")["stdout"] == "x",
           "as before")
     g.expected += ["broke the protocol"]
+
+
+@test("mcp/silent-agent")
+def silent():
+    """What it has said is told, in an answer that is whole."""
+    quiet = QUIET or Quiet()
+    quiet.join(60)
+    told = quiet.answer.json["result"]["structuredContent"]
+    same((told["outcome"], told["stdout"]), ("runner_lost", "half"))
+    check("neither a result nor pings" in g.error_log, "the log says why")
 
 
 @test("mcp/conversation")
