@@ -138,7 +138,7 @@ ngx_http_sandbox_conversations_handler(ngx_http_request_t *r,
 
     op->data = list;
 
-    if (ngx_http_sandbox_store_run(op, ngx_http_sandbox_conversations_list)
+    if (ngx_http_sandbox_store_look(op, ngx_http_sandbox_conversations_list)
         != NGX_OK)
     {
         return ngx_http_sandbox_send_problem(r, ctx);

@@ -6,6 +6,7 @@
 
 #include "ngx_http_sandbox_mcp.h"
 
+#include <openssl/err.h>
 #include <openssl/evp.h>
 
 
@@ -176,24 +177,28 @@ ngx_http_sandbox_mcp_send(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 static ngx_int_t
 ngx_http_sandbox_mcp_label(json_t *id, u_char *label)
 {
-    char          *text;
-    u_char         digest[EVP_MAX_MD_SIZE];
-    ngx_int_t      rc;
-    unsigned int   n;
+    char       *text;
+    u_char      digest[EVP_MAX_MD_SIZE];
+    ngx_int_t   rc;
 
     text = json_dumps(id, JSON_ENCODE_ANY);
     if (text == NULL) {
         return NGX_ERROR;
     }
 
-    rc = EVP_Digest(text, ngx_strlen(text), digest, &n, EVP_sha256(), NULL)
-         ? NGX_OK : NGX_ERROR;
+    rc = EVP_Digest(text, ngx_strlen(text), digest, NULL, EVP_sha256(), NULL)
+         == 1 ? NGX_OK : NGX_ERROR;
 
     free(text);
 
+    if (rc != NGX_OK) {
+        ERR_clear_error();
+        return NGX_ERROR;
+    }
+
     ngx_hex_dump(label, digest, NGX_HTTP_SANDBOX_MCP_LABEL / 2);
 
-    return rc;
+    return NGX_OK;
 }
 
 
@@ -320,9 +325,9 @@ ngx_http_sandbox_mcp_step(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
     /* an upstream can't be left from within: a thread has work, or a pause */
 
-    if (ngx_http_sandbox_store_run(mcp->op, mcp->op->work
-                                            ? mcp->op->work
-                                            : ngx_http_sandbox_mcp_pause)
+    if (ngx_http_sandbox_store_look(mcp->op, mcp->op->work
+                                             ? mcp->op->work
+                                             : ngx_http_sandbox_mcp_pause)
         != NGX_OK)
     {
         return NGX_DECLINED;

@@ -57,6 +57,7 @@ ngx_http_sandbox_mcp_room(ngx_http_sandbox_mcp_text_t *text, size_t n)
 
         size = ngx_max(2 * text->size, NGX_HTTP_SANDBOX_MCP_FIRST);
         size = ngx_max(size, text->len + n);
+        size = ngx_min(size, NGX_HTTP_SANDBOX_MCP_LIMIT);
 
         data = ngx_pnalloc(text->pool, size);
         if (data == NULL) {

@@ -212,7 +212,7 @@ ngx_http_sandbox_mcp_list_skills(ngx_http_request_t *r,
 
     op->data = skills;
 
-    return ngx_http_sandbox_store_run(op, ngx_http_sandbox_mcp_skills_thread)
+    return ngx_http_sandbox_store_look(op, ngx_http_sandbox_mcp_skills_thread)
            == NGX_OK ? NGX_OK : NGX_DECLINED;
 }
 
