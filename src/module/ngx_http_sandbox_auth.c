@@ -169,7 +169,8 @@ ngx_http_sandbox_authenticate(ngx_http_request_t *r,
 
     if (rc == NGX_DECLINED) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_UNAUTHORIZED, "unauthorized",
-                                "A bearer token is needed.");
+                                "A bearer token is needed, in the header "
+                                "\"Authorization: Bearer TOKEN\".");
         return ngx_http_sandbox_challenge(r, ctx, NULL, NULL);
     }
 

@@ -424,8 +424,8 @@ runner_conn_timer(void *data)
 
     case RUNNER_CONN_PREAMBLE:
     case RUNNER_CONN_HEAD:
-        runner_conn_refuse(conn, "slow_request", "the request did not come "
-                           "in time", 0);
+        runner_conn_refuse(conn, "slow_request", "The request did not come "
+                           "in time.", 0);
         return;
 
     case RUNNER_CONN_WAITING:
@@ -630,7 +630,7 @@ runner_conn_wait_again(runner_conn_t *conn, runner_sandbox_t *sandbox)
     }
 
     if (runner_conn_watch(conn) == -1) {
-        runner_conn_refuse(conn, "at_capacity", "the runner has no memory", 5);
+        runner_conn_refuse(conn, "at_capacity", "The runner has no memory.", 5);
         return;
     }
 
@@ -646,13 +646,13 @@ runner_conn_waited(runner_conn_t *conn)
     if (conn->runner->loop.now >= conn->deadline) {
 
         if (conn->sandbox == NULL) {
-            runner_conn_refuse(conn, "internal", "it was not done in time; "
-                               "see the runner's log", 0);
+            runner_conn_refuse(conn, "internal", "It was not done in time; "
+                               "see the runner's log.", 0);
             return;
         }
 
-        runner_conn_refuse(conn, "sandbox_failed", "the sandbox did not "
-                           "become ready in time", 10);
+        runner_conn_refuse(conn, "sandbox_failed", "The sandbox did not "
+                           "become ready in time.", 10);
         return;
     }
 

@@ -541,8 +541,8 @@ runner_container_clean(runner_container_t *container)
 
     while ((conn = container->sent.first) != NULL) {
         runner_queue_remove(conn);
-        runner_conn_refuse(conn, "gone", "the sandbox was deleted before the "
-                           "request was taken", 0);
+        runner_conn_refuse(conn, "gone", "The sandbox was deleted before the "
+                           "request was taken.", 0);
     }
 
     container->attempts = 0;

@@ -320,8 +320,8 @@ runner_operation_find(runner_conn_t *conn, runner_sandbox_t **sandbox)
     *sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
 
     if (instance && (*sandbox == NULL || (*sandbox)->instance != instance)) {
-        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
-                           "gone", 0);
+        runner_conn_refuse(conn, "gone", "This instance of the sandbox is "
+                           "gone.", 0);
         return -1;
     }
 
@@ -434,8 +434,8 @@ runner_operation_delete_done(runner_container_t *container, int failed)
         runner_queue_remove(conn);
 
         if (failed) {
-            runner_conn_refuse(conn, "internal", "not all of the sandbox "
-                               "could be removed; see the runner's log", 0);
+            runner_conn_refuse(conn, "internal", "Not all of the sandbox "
+                               "could be removed; see the runner's log.", 0);
             continue;
         }
 

@@ -56,14 +56,14 @@ runner_sandbox_route(runner_conn_t *conn)
     if (preamble->instance
         && (sandbox == NULL || sandbox->instance != preamble->instance))
     {
-        runner_conn_refuse(conn, "gone", "this instance of the sandbox is "
-                           "gone", 0);
+        runner_conn_refuse(conn, "gone", "This instance of the sandbox is "
+                           "gone.", 0);
         return;
     }
 
     if (sandbox == NULL && (preamble->flags & SANDBOX_FLAG_NO_CREATE)) {
-        runner_conn_refuse(conn, "no_sandbox", "the conversation has no "
-                           "sandbox", 0);
+        runner_conn_refuse(conn, "no_sandbox", "The conversation has no "
+                           "sandbox; its first command makes one.", 0);
         return;
     }
 
@@ -95,14 +95,14 @@ runner_sandbox_route(runner_conn_t *conn)
     container = sandbox->container;
 
     if (sandbox->failed_until > runner->loop.now) {
-        runner_conn_refuse(conn, "sandbox_failed", "the sandbox could not be "
-                           "started; it is tried again soon", 10);
+        runner_conn_refuse(conn, "sandbox_failed", "The sandbox could not be "
+                           "started; it is tried again soon.", 10);
         return;
     }
 
     if (sandbox->waiting.n >= RUNNER_MAX_WAITING) {
-        runner_conn_refuse(conn, "too_many_pending", "too many requests wait "
-                           "for this sandbox", 5);
+        runner_conn_refuse(conn, "too_many_pending", "Too many requests wait "
+                           "for this sandbox.", 5);
         return;
     }
 
@@ -149,7 +149,7 @@ runner_sandbox_create(runner_conn_t *conn)
     sandbox = runner_session_add(runner, conn->preamble.session,
                                  conn->preamble.tenant);
     if (sandbox == NULL) {
-        runner_conn_refuse(conn, "at_capacity", "the runner has no memory",
+        runner_conn_refuse(conn, "at_capacity", "The runner has no memory.",
                            10);
         return NULL;
     }
@@ -706,8 +706,8 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
 
     if (sandbox == NULL) {
         if (conn->preamble.flags & SANDBOX_FLAG_NO_CREATE) {
-            runner_conn_refuse(conn, "no_sandbox", "the conversation has no "
-                               "sandbox", 0);
+            runner_conn_refuse(conn, "no_sandbox", "The conversation has no "
+                               "sandbox; its first command makes one.", 0);
             return;
         }
 

@@ -139,7 +139,7 @@ runner_tell_sessions(runner_conn_t *conn, const uint8_t *head)
     records = malloc(RUNNER_MAX_ASKED * RUNNER_TELL_RECORD);
 
     if (records == NULL) {
-        runner_conn_refuse(conn, "at_capacity", "the runner has no memory",
+        runner_conn_refuse(conn, "at_capacity", "The runner has no memory.",
                            10);
         return;
     }
@@ -173,7 +173,7 @@ runner_tell_sessions(runner_conn_t *conn, const uint8_t *head)
     free(records);
 
     if (frames == NULL) {
-        runner_conn_refuse(conn, "at_capacity", "the runner has no memory",
+        runner_conn_refuse(conn, "at_capacity", "The runner has no memory.",
                            10);
         return;
     }

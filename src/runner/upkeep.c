@@ -555,7 +555,7 @@ runner_end_waiting(runner_t *runner, runner_queue_t *queue)
             continue;
         }
 
-        runner_conn_refuse(conn, "runner_stopping", "the runner stops", 2);
+        runner_conn_refuse(conn, "runner_stopping", "The runner stops.", 2);
     }
 }
 
