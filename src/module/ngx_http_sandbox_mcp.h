@@ -347,7 +347,7 @@ void ngx_http_sandbox_mcp_written(ngx_http_sandbox_mcp_text_t *text,
 
 /* The refusal "file_too_large"; NGX_DECLINED, or NGX_ERROR. */
 ngx_int_t ngx_http_sandbox_mcp_too_large(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
+    ngx_http_sandbox_ctx_t *ctx, off_t most);
 
 /* A file is in the Files panel; for ngx_http_finalize_request(). */
 ngx_int_t ngx_http_sandbox_mcp_saved(ngx_http_request_t *r,

@@ -188,7 +188,7 @@ ngx_http_sandbox_mcp_write(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
     if ((off_t) content->len > slcf->caps.file_size) {
-        return ngx_http_sandbox_mcp_too_large(r, ctx);
+        return ngx_http_sandbox_mcp_too_large(r, ctx, slcf->caps.file_size);
     }
 
     rc = ngx_http_sandbox_mcp_file(r, ctx, &w, SANDBOX_OPERATION_FILE_WRITE,
@@ -210,17 +210,13 @@ ngx_http_sandbox_mcp_write(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 
 ngx_int_t
 ngx_http_sandbox_mcp_too_large(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx)
+    ngx_http_sandbox_ctx_t *ctx, off_t most)
 {
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
     if (ngx_http_sandbox_refuse_format(r, ctx,
                                        NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                        "file_too_large",
-                                       "A file may have at most %O bytes.",
-                                       slcf->caps.file_size)
+                                       "A file may have at most %O bytes "
+                                       "here.", most)
         == NGX_ERROR)
     {
         return NGX_ERROR;

@@ -319,7 +319,9 @@ ngx_http_sandbox_mcp_window(ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n)
         read->line += read->newline;
     }
 
-    if (read->got > (uint64_t) slcf->caps.file_size && !read->len) {
+    if (read->got > (uint64_t) ngx_http_sandbox_max_stdin(slcf)
+        && read->len == 0)
+    {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                 "file_too_large",
                                 "These lines are too far into the file; cut "
@@ -559,6 +561,7 @@ static const char *
 ngx_http_sandbox_mcp_edit_accepted(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
+    off_t                         most;
     const char                   *what;
     ngx_http_sandbox_loc_conf_t  *slcf;
     ngx_http_sandbox_mcp_read_t  *read;
@@ -572,9 +575,13 @@ ngx_http_sandbox_mcp_edit_accepted(ngx_http_request_t *r,
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
     read = ctx->mcp->read;
 
-    if (read->size > (uint64_t) slcf->caps.file_size) {
+    most = ngx_http_sandbox_max_stdin(slcf);
+
+    /* all of it will be in memory */
+
+    if (read->size > (uint64_t) most) {
         ctx->wire.done = 1;
-        return ngx_http_sandbox_mcp_too_large(r, ctx) == NGX_ERROR
+        return ngx_http_sandbox_mcp_too_large(r, ctx, most) == NGX_ERROR
                ? "there is no memory" : NULL;
     }
 
@@ -695,7 +702,7 @@ ngx_http_sandbox_mcp_edited(ngx_http_request_t *r,
     ngx_int_t  rc;
 
     if (op->fault.status == SANDBOX_STORE_TOO_LARGE) {
-        rc = ngx_http_sandbox_mcp_too_large(r, ctx);
+        rc = ngx_http_sandbox_mcp_too_large(r, ctx, SANDBOX_WIRE_MAX_BODY);
 
     } else if (op->fault.status != SANDBOX_STORE_OK) {
         rc = NGX_ERROR;

@@ -200,6 +200,7 @@ class Connection(mock_files.Files):
             wire.receive(self.sock, wire.PREAMBLE_SIZE))
         head = wire.receive(self.sock, self.first.head) \
             if self.first.head else b""
+        self.body = bytearray()
         if self.first.body == wire.CHUNKED:
             self.fields = wire.unique(wire.read_fields(head))
             while True:
@@ -223,6 +224,7 @@ class Connection(mock_files.Files):
                     raise wire.Lost("the body is cut")
                 self.body += piece
                 self.input(piece)
+        self.body = bytes(self.body)
         self.fields = wire.unique(wire.read_fields(head))
 
     def input(self, piece):

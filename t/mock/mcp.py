@@ -50,8 +50,13 @@ def start():
             sandbox_jwt_secret_file %s/jwt.key;
             sandbox_store off;
         }
+        location /large/ {
+            sandbox on;
+            sandbox_jwt_secret_file %s/jwt.key;
+            sandbox_file_size 4g;
+        }
         location = /metrics { sandbox_metrics; }
-    """ % (g.dir, g.dir, g.dir)
+    """ % (g.dir, g.dir, g.dir, g.dir)
     g.start()
 
 
@@ -669,6 +674,19 @@ def edit_exact():
     has("one two")
     same(edit("one", "1"), 1)
     has("1 two")
+
+
+@test("limits/edit where files may have 4 GiB")
+def edit_large():
+    """What would have to be in memory as a whole has a bound of its own."""
+    same(g.request("PUT", "/large/v1/conversations/e/fs/big",
+                   b"old" + bytes(64 << 20)).status, 201)
+    c = Client(g, path="/large/v1/conversations/e/mcp")
+    r = c.result("tools/call", {"name": "edit_file", "arguments": {
+        "path": "big", "old_string": "old", "new_string": "new"}})
+    check(r["isError"] and r["_meta"]["code"] == "file_too_large", r)
+    check(str(64 << 20) + " bytes" in text_of(r), "which bound", r)
+    same(g.request("DELETE", "/large/v1/conversations/e/fs/big").status, 204)
 
 
 @test("mcp/edit-says-which-version")
