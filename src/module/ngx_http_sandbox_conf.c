@@ -426,7 +426,8 @@ ngx_http_sandbox_conf_environment(ngx_conf_t *cf,
                                            "or \"on\""
                   : smcf->environment == 0 ? "off, also where \"sandbox\" is "
                                              "\"on\""
-                  : "off where \"sandbox\" is \"env\"");
+                  : "on where \"sandbox\" is \"on\", off where it is "
+                    "\"env\"");
 
     return NGX_OK;
 }

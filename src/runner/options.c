@@ -385,6 +385,11 @@ runner_key_read(const char *path, uint8_t *key, runner_error_t *err)
 
     fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
 
+    if (fd == -1 && errno == EACCES && geteuid() != 0) {
+        return runner_error(err, "bad_key_file", errno, "can't open the key "
+                            "file \"%s\" (sandbox-runner needs root)", path);
+    }
+
     if (fd == -1) {
         return runner_error(err, "bad_key_file", errno, "can't open the key "
                             "file \"%s\" (make one: openssl rand -hex 32 > "
