@@ -10,6 +10,8 @@
 static void ngx_http_sandbox_skill_cleanup(void *data);
 static void ngx_http_sandbox_skill_load_thread(
     ngx_http_sandbox_store_op_t *op);
+static ngx_int_t ngx_http_sandbox_skill_reader(
+    ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_skill_commit_thread(
     ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_skill_done(ngx_http_request_t *r,
@@ -121,12 +123,7 @@ ngx_http_sandbox_skill_load_thread(ngx_http_sandbox_store_op_t *op)
 
     unsigned  created;
 
-    skill->reader = malloc(sizeof(sandbox_skill_reader_t));
-
-    if (skill->reader == NULL) {
-        op->fault.status = SANDBOX_STORE_FAILED;
-        op->fault.error = ENOMEM;
-        op->fault.call = "malloc";
+    if (ngx_http_sandbox_skill_reader(op) != NGX_OK) {
         return;
     }
 
@@ -139,6 +136,24 @@ ngx_http_sandbox_skill_load_thread(ngx_http_sandbox_store_op_t *op)
     {
         op->created = created;
     }
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_skill_reader(ngx_http_sandbox_store_op_t *op)
+{
+    ngx_http_sandbox_skill_t *skill = op->data;
+
+    skill->reader = malloc(sizeof(sandbox_skill_reader_t));
+
+    if (skill->reader == NULL) {
+        op->fault.status = SANDBOX_STORE_FAILED;
+        op->fault.error = ENOMEM;
+        op->fault.call = "malloc";
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
 }
 
 
@@ -179,12 +194,7 @@ ngx_http_sandbox_skill_commit_thread(ngx_http_sandbox_store_op_t *op)
 
     unsigned  created;
 
-    skill->reader = malloc(sizeof(sandbox_skill_reader_t));
-
-    if (skill->reader == NULL) {
-        op->fault.status = SANDBOX_STORE_FAILED;
-        op->fault.error = ENOMEM;
-        op->fault.call = "malloc";
+    if (ngx_http_sandbox_skill_reader(op) != NGX_OK) {
         return;
     }
 
