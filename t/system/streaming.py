@@ -636,7 +636,7 @@ def heartbeat():
         # one that waits for its turn has them, too
         t = threading.Thread(target=lambda: g.run("beat", "sleep 14"))
         t.start()
-        wait_for(lambda: g.status("beat")["running"] == 1, 10, "the first")
+        wait_for(lambda: g.status("beat").get("running") == 1, 10, "the first")
         s = whole("beat", "echo turn", port=g.front)
         check(s.parser.pings >= 1, "signs of life of a queued one")
         same(s.text, "turn\n")
