@@ -361,33 +361,9 @@ static const char *
 ngx_http_sandbox_conversations_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n)
 {
-    ngx_int_t                          rc;
-    const char                        *what;
-    ngx_http_sandbox_conversations_t  *list;
-
-    list = ctx->conversations;
-
-    if (p == NULL) {
-        return list->records.have ? "a session that is cut short" : NULL;
-    }
-
-    for ( ;; ) {
-
-        rc = ngx_http_sandbox_records_take(&list->records, &p, &n);
-
-        if (rc == NGX_AGAIN) {
-            return NULL;
-        }
-
-        if (rc == NGX_DECLINED) {
-            return "a session's record of no or too many bytes";
-        }
-
-        what = ngx_http_sandbox_conversations_record(r, ctx);
-        if (what) {
-            return what;
-        }
-    }
+    return ngx_http_sandbox_records_data(r, ctx, &ctx->conversations->records,
+                                         ngx_http_sandbox_conversations_record,
+                                         p, n);
 }
 
 

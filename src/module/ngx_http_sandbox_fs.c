@@ -548,7 +548,7 @@ ngx_http_sandbox_fs_data(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     fs = ctx->fs;
 
     if (fs->listing) {
-        return ngx_http_sandbox_listing_data(r, fs->listing, p, n);
+        return ngx_http_sandbox_listing_data(r, ctx, p, n);
     }
 
     if (p == NULL) {

@@ -42,7 +42,7 @@ ngx_http_sandbox_listing_t *ngx_http_sandbox_listing_begin(
 
 /* DATA, p NULL is their end; NULL, or what is wrong. */
 const char *ngx_http_sandbox_listing_data(ngx_http_request_t *r,
-    ngx_http_sandbox_listing_t *listing, u_char *p, size_t n);
+    ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n);
 
 ngx_int_t ngx_http_sandbox_listing_render(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_listing_t *listing);

@@ -110,33 +110,9 @@ static const char *
 ngx_http_sandbox_history_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n)
 {
-    ngx_int_t                    rc;
-    const char                  *what;
-    ngx_http_sandbox_history_t  *history;
-
-    history = ctx->history;
-
-    if (p == NULL) {
-        return history->records.have ? "a receipt that is cut short" : NULL;
-    }
-
-    for ( ;; ) {
-
-        rc = ngx_http_sandbox_records_take(&history->records, &p, &n);
-
-        if (rc == NGX_AGAIN) {
-            return NULL;
-        }
-
-        if (rc == NGX_DECLINED) {
-            return "a receipt of no or too many bytes";
-        }
-
-        what = ngx_http_sandbox_history_record(r, ctx);
-        if (what) {
-            return what;
-        }
-    }
+    return ngx_http_sandbox_records_data(r, ctx, &ctx->history->records,
+                                         ngx_http_sandbox_history_record,
+                                         p, n);
 }
 
 

@@ -22,7 +22,7 @@ struct ngx_http_sandbox_listing_s {
 
 
 static const char *ngx_http_sandbox_listing_record(ngx_http_request_t *r,
-    ngx_http_sandbox_listing_t *listing);
+    ngx_http_sandbox_ctx_t *ctx);
 
 
 /* a cursor is the last name there was, in base64url */
@@ -92,44 +92,26 @@ ngx_http_sandbox_listing_begin(ngx_http_request_t *r)
 
 const char *
 ngx_http_sandbox_listing_data(ngx_http_request_t *r,
-    ngx_http_sandbox_listing_t *listing, u_char *p, size_t n)
+    ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n)
 {
-    ngx_int_t    rc;
-    const char  *what;
-
-    if (p == NULL) {
-        return listing->records.have ? "a name that is cut short" : NULL;
-    }
-
-    for ( ;; ) {
-
-        rc = ngx_http_sandbox_records_take(&listing->records, &p, &n);
-
-        if (rc == NGX_AGAIN) {
-            return NULL;
-        }
-
-        if (rc == NGX_DECLINED) {
-            return "a name's record of no or too many bytes";
-        }
-
-        what = ngx_http_sandbox_listing_record(r, listing);
-        if (what) {
-            return what;
-        }
-    }
+    return ngx_http_sandbox_records_data(r, ctx, &ctx->fs->listing->records,
+                                         ngx_http_sandbox_listing_record,
+                                         p, n);
 }
 
 
 static const char *
 ngx_http_sandbox_listing_record(ngx_http_request_t *r,
-    ngx_http_sandbox_listing_t *listing)
+    ngx_http_sandbox_ctx_t *ctx)
 {
-    u_char                     *p;
-    ngx_buf_t                  *b;
-    ngx_uint_t                  mode;
-    const char                 *what;
-    ngx_http_sandbox_result_t   result;
+    u_char                      *p;
+    ngx_buf_t                   *b;
+    ngx_uint_t                   mode;
+    const char                  *what;
+    ngx_http_sandbox_result_t    result;
+    ngx_http_sandbox_listing_t  *listing;
+
+    listing = ctx->fs->listing;
 
     if (listing->count == SANDBOX_WIRE_MAX_LISTING) {
         return "more names than it was asked for";

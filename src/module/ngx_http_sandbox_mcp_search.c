@@ -41,7 +41,7 @@ static const char *ngx_http_sandbox_mcp_search_accepted(
 static const char *ngx_http_sandbox_mcp_search_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n);
 static const char *ngx_http_sandbox_mcp_search_record(
-    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_mcp_search_t *search);
+    ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx);
 static const char *ngx_http_sandbox_mcp_search_fields(
     ngx_http_sandbox_mcp_match_t *match, u_char *p, size_t n);
 static void ngx_http_sandbox_mcp_search_name(
@@ -149,43 +149,22 @@ static const char *
 ngx_http_sandbox_mcp_search_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n)
 {
-    ngx_int_t                       rc;
-    const char                     *what;
-    ngx_http_sandbox_mcp_search_t  *search;
-
-    search = ctx->mcp->search;
-
-    if (p == NULL) {
-        return search->records.have ? "a match that is cut short" : NULL;
-    }
-
-    for ( ;; ) {
-
-        rc = ngx_http_sandbox_records_take(&search->records, &p, &n);
-
-        if (rc == NGX_AGAIN) {
-            return NULL;
-        }
-
-        if (rc == NGX_DECLINED) {
-            return "a match's record of no or too many bytes";
-        }
-
-        what = ngx_http_sandbox_mcp_search_record(ctx, search);
-        if (what) {
-            return what;
-        }
-    }
+    return ngx_http_sandbox_records_data(r, ctx, &ctx->mcp->search->records,
+                                         ngx_http_sandbox_mcp_search_record,
+                                         p, n);
 }
 
 
 static const char *
-ngx_http_sandbox_mcp_search_record(ngx_http_sandbox_ctx_t *ctx,
-    ngx_http_sandbox_mcp_search_t *search)
+ngx_http_sandbox_mcp_search_record(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
 {
-    const char                    *what;
-    ngx_http_sandbox_mcp_text_t   *text, *matches;
-    ngx_http_sandbox_mcp_match_t   match;
+    const char                     *what;
+    ngx_http_sandbox_mcp_text_t    *text, *matches;
+    ngx_http_sandbox_mcp_match_t    match;
+    ngx_http_sandbox_mcp_search_t  *search;
+
+    search = ctx->mcp->search;
 
     if (search->count == SANDBOX_WIRE_MAX_LISTING) {
         return "more matches than it was asked for";

@@ -9,7 +9,45 @@
 #define NGX_HTTP_SANDBOX_RECORDS_BUF  (32 * 1024)
 
 
-ngx_int_t
+static ngx_int_t ngx_http_sandbox_records_take(
+    ngx_http_sandbox_records_t *records, u_char **p, size_t *n);
+
+
+const char *
+ngx_http_sandbox_records_data(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_records_t *records,
+    ngx_http_sandbox_records_pt handler, u_char *p, size_t n)
+{
+    ngx_int_t    rc;
+    const char  *what;
+
+    if (p == NULL) {
+        return records->have ? "a record that is cut short" : NULL;
+    }
+
+    for ( ;; ) {
+
+        rc = ngx_http_sandbox_records_take(records, &p, &n);
+
+        if (rc == NGX_AGAIN) {
+            return NULL;
+        }
+
+        if (rc == NGX_DECLINED) {
+            return "a record of no or too many bytes";
+        }
+
+        what = handler(r, ctx);
+        if (what) {
+            return what;
+        }
+    }
+}
+
+
+/* NGX_OK: a whole one; NGX_AGAIN: all is taken; NGX_DECLINED: its length */
+
+static ngx_int_t
 ngx_http_sandbox_records_take(ngx_http_sandbox_records_t *records, u_char **p,
     size_t *n)
 {

@@ -26,14 +26,18 @@ typedef struct {
 } ngx_http_sandbox_records_t;
 
 
+/* One is in records->record, of records->size bytes; what is wrong with it. */
+typedef const char *(*ngx_http_sandbox_records_pt)(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
 /*
- * Takes bytes of DATA, `u32 length || fields`, which frames may cut anywhere,
- * and moves *p and *n.  NGX_OK: a whole record is in records->record, of
- * records->size bytes, until the next call.  NGX_AGAIN: all bytes are taken.
- * NGX_DECLINED: a length of 0, or over max.
+ * As wire->data: bytes of DATA, `u32 length || fields`, which frames may cut
+ * anywhere; p NULL: there are no more.  Calls the handler for each that is
+ * whole.
  */
-ngx_int_t ngx_http_sandbox_records_take(ngx_http_sandbox_records_t *records,
-    u_char **p, size_t *n);
+const char *ngx_http_sandbox_records_data(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_records_t *records,
+    ngx_http_sandbox_records_pt handler, u_char *p, size_t n);
 
 /* A buffer of `out` with room for size bytes.  NULL: no memory, or limit. */
 ngx_buf_t *ngx_http_sandbox_records_room(ngx_http_request_t *r,
