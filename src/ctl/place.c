@@ -93,8 +93,8 @@ ctl_place_unknown(const char *word, ctl_want_e want)
                          "attachments and fs:PATH (fs:%s?)", word, word);
     }
 
-    return ctl_fault("\"%s\" says not where it is: files:%s, attachments:%s "
-                     "or fs:%s", word, word, word, word);
+    return ctl_fault("\"%s\" does not say where it is: files:%s, "
+                     "attachments:%s or fs:%s", word, word, word, word);
 }
 
 
