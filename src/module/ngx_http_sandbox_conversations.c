@@ -676,7 +676,9 @@ ngx_http_sandbox_mark_done(ngx_event_t *ev)
 
             ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, m->fault.error,
                           "sandbox: a conversation could not be listed in "
-                          "\"sandbox_store\", %s \"%s\" failed",
+                          "\"sandbox_store\", %s \"%s\" failed: the user of "
+                          "nginx's workers must own all of it, and its disk "
+                          "have room",
                           m->fault.call, m->fault.path);
         }
     }

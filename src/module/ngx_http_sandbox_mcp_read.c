@@ -705,6 +705,9 @@ ngx_http_sandbox_mcp_edited(ngx_http_request_t *r,
         rc = ngx_http_sandbox_mcp_too_large(r, ctx, SANDBOX_WIRE_MAX_BODY);
 
     } else if (op->fault.status != SANDBOX_STORE_OK) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, NGX_ENOMEM,
+                      "sandbox: there is no memory for a file that is edited: "
+                      "the host needs more, or \"sandbox_file_size\" less");
         rc = NGX_ERROR;
 
     } else if (read->edited.data == NULL) {
