@@ -78,7 +78,12 @@ runner_warm_job(runner_job_t *job)
 
     dir = open(warm->runner->host.base, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
 
-    if (dir == -1 || fstat(dir, &st) == -1) {
+    if (dir == -1) {
+        return;
+    }
+
+    if (fstat(dir, &st) == -1) {
+        close(dir);
         return;
     }
 
