@@ -219,7 +219,11 @@ ngx_http_sandbox_store_path(ngx_conf_t *cf, ngx_str_t *name)
         return NGX_ERROR;
     }
 
-    if (ngx_create_dir(name->data, 0700) == NGX_FILE_ERROR) {
+    /* another nginx, or "nginx -t", may make it at the same time */
+
+    if (ngx_create_dir(name->data, 0700) == NGX_FILE_ERROR
+        && ngx_errno != NGX_EEXIST)
+    {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
                            "can't make \"%V\" of \"sandbox_store\"; make it: "
                            "\"install -d -m 0700 -o www-data %V\", with the "

@@ -289,7 +289,10 @@ class Case:
 
     def run(self, number):
         path = "%s/%d.conf" % (folder, number)
-        text = "\n".join(self.lines).replace("DIR", folder) + "\n"
+        text = "\n".join(self.lines) + "\n"
+        # "nginx -t" binds it, and removes it: each its own
+        text = text.replace("DIR/n.sock", "DIR/%d.sock" % number)
+        text = text.replace("DIR", folder)
         with open(path, "w") as f:
             f.write(text)
         done = subprocess.run(
