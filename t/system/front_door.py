@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What people type: sandboxctl, make demo, make run."""
 
+import hashlib
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -145,6 +147,26 @@ def run_mistakes():
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         check(r.returncode != 0 and word in r.stdout.decode(), arguments, r)
         check(time.monotonic() - started < 60, "it took long")
+
+
+@test("make/run-refused")
+def run_refused():
+    """A configuration that nginx refuses leaves nothing in /run."""
+    state = os.path.realpath(g.path("refused"))
+    with open(g.path("refused.conf"), "w") as f:
+        f.write("no_such_directive on;\n")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    r = subprocess.run(["make", "-C", TOP, "--no-print-directory", "run",
+                        "STATE=" + state, "PORT=%d" % port,
+                        "CONF=" + g.path("refused.conf")],
+                       stdin=subprocess.DEVNULL, timeout=100,
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    check(r.returncode != 0 and b"no_such_directive" in r.stdout, r)
+    check(os.path.isdir(state), "it did not come that far")
+    name = hashlib.sha256(state.encode()).hexdigest()[:12]
+    check(not os.path.exists("/run/sandbox-run-" + name), "it is left")
 
 
 main(start, stop)
