@@ -224,14 +224,18 @@ ngx_http_sandbox_render_problem(ngx_http_request_t *r,
     ngx_http_sandbox_problem_t     *problem;
     ngx_http_sandbox_main_conf_t   *smcf;
 
+    /* nobody is told what came of a message that cancels */
+
+    if (ctx->mcp == NULL || !ctx->mcp->cancelling) {
+        ngx_http_sandbox_metrics_refusal(r, ctx);
+    }
+
     if (ctx->mcp && ctx->mcp->calling) {
         return ngx_http_sandbox_mcp_failure(r, ctx);
     }
 
     smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
     problem = &ctx->problem;
-
-    ngx_http_sandbox_metrics_refusal(r, ctx);
 
     id = ngx_http_get_indexed_variable(r, smcf->request_id);
     title = ngx_http_sandbox_title(problem->status);

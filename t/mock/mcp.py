@@ -905,10 +905,15 @@ def label():
         "exit")
 
 
-def lost():
+def counted(name):
+    """A line of the metrics that begins like that; 0 if there is none."""
     text = g.request("GET", "/metrics").body.decode()
-    return int(re.search(r'sandbox_commands_total\{outcome="runner_lost".* '
-                         r'([0-9]+)', text).group(1))
+    found = re.search("^%s.* ([0-9]+)$" % re.escape(name), text, re.M)
+    return int(found.group(1)) if found else 0
+
+
+def lost():
+    return counted('sandbox_commands_total{outcome="runner_lost"')
 
 
 class Quiet(threading.Thread):
@@ -951,8 +956,13 @@ def long_calls():
           r.body[:80])
     same(r.json["result"]["structuredContent"]["stdout"], "late")
     # before it is accepted, refusals have their answer as always
+    refusals = counted('sandbox_refusals_total{code="at_capacity"')
+    unseen = counted("sandbox_commands_unseen_total")
     same(c.refused("run_command", command="mock: ping sleep=0.1 ping "
                    "error=at_capacity"), "at_capacity")
+    same(counted('sandbox_refusals_total{code="at_capacity"'), refusals + 1)
+    same(counted("sandbox_commands_unseen_total"), unseen,
+         "it was told, and it is no command")
     # its end comes too early, or is none; each counts as one that was lost
     before = lost()
     for end in ("close", "raw=%00%00%00%01%63x", "cut=7 result"):
