@@ -217,8 +217,8 @@ ngx_http_sandbox_mcp_envelope(ngx_http_request_t *r,
 
     value = json_object_get(mcp->root, "jsonrpc");
 
-    if (!json_is_string(value)
-        || ngx_strcmp(json_string_value(value), "2.0") != 0)
+    if (json_string_length(value) != 3
+        || ngx_strncmp(json_string_value(value), "2.0", 3) != 0)
     {
         return ngx_http_sandbox_mcp_refuse(r, mcp,
                                      NGX_HTTP_SANDBOX_MCP_INVALID,

@@ -272,6 +272,8 @@ def none():
                        ('{"a":1,"a":2}', PARSE), (b'{"\xff":1}', PARSE),
                        ("[]", INVALID), ("{}", INVALID),
                        ([c.message("ping")], INVALID),
+                       ({"jsonrpc": "2.0\0x", "id": 1, "method": "ping"},
+                        INVALID),
                        ({"jsonrpc": "1.0", "id": 1, "method": "ping"},
                         INVALID),
                        ({"jsonrpc": "2.0", "id": 1, "method": 1}, INVALID),
