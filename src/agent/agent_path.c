@@ -91,7 +91,7 @@ agent_path_root(const char *path, const char **rest)
     unsigned     i;
     const char  *root;
 
-    if (agent_path_below(path, AGENT_PLACE + 1)) {
+    if (agent_path_below(path, &AGENT_PLACE[1])) {
         *rest = path;
         return AGENT_ROOT_LAST;
     }

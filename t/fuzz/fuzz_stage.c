@@ -159,7 +159,7 @@ fuzz_manifest(const uint8_t *p, size_t size, int summed)
                   || agent_path_name((uint8_t *) entry->made,
                                      strlen(entry->made)));
             entry = agent_manifest_find(&manifest, entry->kind, entry->name);
-            check(entry == NULL || !entry->pending);
+            check(entry == NULL || entry->state == AGENT_STAGED_THERE);
         }
 
         n = agent_manifest_encode(&manifest, again);
