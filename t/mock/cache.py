@@ -196,7 +196,8 @@ def keys():
 
 
 def zone():
-    """The zone's bytes, from a worker."""
+    """The zone's bytes, from a worker: one of before a reload may leave."""
+    wait_for(lambda: len(g.workers()) == 2, what="the end of old workers")
     pid = g.workers()[0]
     found = b""
     with open("/proc/%d/maps" % pid) as maps, \
