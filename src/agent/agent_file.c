@@ -252,12 +252,10 @@ agent_file_modified(const struct stat *st)
 }
 
 
-static void
-agent_file_read(agent_connection_t *c)
+int
+agent_file_open(agent_connection_t *c)
 {
     int            found, error;
-    uint64_t       first, last;
-    unsigned       status;
     agent_file_t  *file;
 
     file = c->file;
@@ -282,36 +280,51 @@ agent_file_read(agent_connection_t *c)
 
     if (found == -1) {
         agent_file_error(c, error);
-        return;
+        return -1;
     }
 
     close(found);
 
-    if (!S_ISDIR(file->st.st_mode)
-        && (file->request.list || !S_ISREG(file->st.st_mode)))
-    {
-        if (S_ISREG(file->st.st_mode)) {
-            agent_connection_error(c, "not_a_directory", "It is not a "
-                                   "directory.", 0);
-            return;
-        }
+    if (file->request.list && S_ISREG(file->st.st_mode)) {
+        agent_connection_error(c, "not_a_directory", "It is not a "
+                               "directory.", 0);
+        return -1;
+    }
 
+    if (!S_ISDIR(file->st.st_mode) && !S_ISREG(file->st.st_mode)) {
         agent_connection_error(c, "not_a_file", "It is a FIFO, a socket or a "
                                "device, not a file.", 0);
-        return;
+        return -1;
     }
 
     if (file->fd == -1) {
         agent_file_error(c, error);
-        return;
+        return -1;
     }
 
     if (fstat(file->fd, &file->st) == -1) {
         agent_file_error(c, errno);
-        return;
+        return -1;
     }
 
     agent_file_etag(file->etag, &file->st);
+
+    return 0;
+}
+
+
+static void
+agent_file_read(agent_connection_t *c)
+{
+    uint64_t       first, last;
+    unsigned       status;
+    agent_file_t  *file;
+
+    file = c->file;
+
+    if (agent_file_open(c) == -1) {
+        return;
+    }
 
     if (S_ISDIR(file->st.st_mode)) {
         agent_listing_start(c);

@@ -169,6 +169,12 @@ void agent_file_lost(agent_connection_t *c);
 /* ERROR for an errno. */
 void agent_file_error(agent_connection_t *c, int error);
 
+/*
+ * The file or folder that the request names, for reading, as c->file->fd, and
+ * what it is (st, etag).  -1: the client has its ERROR.
+ */
+int agent_file_open(agent_connection_t *c);
+
 /* HEAD with what is known of the file.  -1: the connection is closed. */
 int agent_file_head(agent_connection_t *c, unsigned status,
     const uint64_t *range);

@@ -59,7 +59,6 @@ typedef struct {
 
 
 static agent_search_t *agent_search_free(void);
-static int agent_search_open(agent_connection_t *c);
 static void agent_search_work(agent_connection_t *c);
 static void agent_search_output(agent_watch_t *watch, uint32_t events);
 static void agent_search_run(agent_search_t *s);
@@ -104,7 +103,7 @@ agent_search_start(agent_connection_t *c)
         return;
     }
 
-    if (agent_search_open(c) == -1) {
+    if (agent_file_open(c) == -1) {
         return;
     }
 
@@ -206,56 +205,6 @@ agent_search_free(void)
     }
 
     return NULL;
-}
-
-
-/* What is to be searched, for reading, as c->file->fd.  -1: refused. */
-
-static int
-agent_search_open(agent_connection_t *c)
-{
-    int            found, error;
-    agent_file_t  *file;
-
-    file = c->file;
-
-    agent_directory_user(1);
-    found = agent_root_find(file->request.root, file->request.path, &file->st,
-                            NULL, NULL);
-    error = errno;
-
-    if (found != -1 && (S_ISDIR(file->st.st_mode)
-                        || S_ISREG(file->st.st_mode)))
-    {
-        file->fd = agent_root_reopen(found, S_ISDIR(file->st.st_mode)
-                                            ? O_RDONLY|O_DIRECTORY
-                                            : O_RDONLY);
-        error = errno;
-    }
-
-    agent_directory_user(0);
-
-    if (found == -1) {
-        agent_file_error(c, error);
-        return -1;
-    }
-
-    close(found);
-
-    if (!S_ISDIR(file->st.st_mode) && !S_ISREG(file->st.st_mode)) {
-        agent_connection_error(c, "not_a_file", "It is a FIFO, a socket or a "
-                               "device, not a file.", 0);
-        return -1;
-    }
-
-    if (file->fd == -1 || fstat(file->fd, &file->st) == -1) {
-        agent_file_error(c, file->fd == -1 ? error : errno);
-        return -1;
-    }
-
-    agent_file_etag(file->etag, &file->st);
-
-    return 0;
 }
 
 

@@ -778,6 +778,10 @@ off_t ngx_http_sandbox_max_stdin(const ngx_http_sandbox_loc_conf_t *slcf);
 ngx_int_t ngx_http_sandbox_request_parse(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
+/* The body's JSON, which is gone then; NULL: the refusal is in ctx->problem. */
+json_t *ngx_http_sandbox_request_load(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
 /* Refuses with 400; fmt has one %s, for the name.  NGX_DECLINED, NGX_ERROR. */
 ngx_int_t ngx_http_sandbox_bad(ngx_http_sandbox_request_t *req,
     const char *fmt, const char *name);

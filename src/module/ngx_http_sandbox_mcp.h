@@ -257,10 +257,6 @@ void ngx_http_sandbox_mcp_nothing(ngx_http_sandbox_ctx_t *ctx);
 
 /* ngx_http_sandbox_request.c */
 
-/* The body's JSON; NULL with the refusal in ctx->problem. */
-json_t *ngx_http_sandbox_request_load(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-
 /*
  * A command's fields of an object that must stay, into ctx->wire, as
  * ngx_http_sandbox_request_parse() does; of at most 64 bytes a label.

@@ -85,10 +85,7 @@ static ngx_int_t
 ngx_http_sandbox_skills_parse(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_str_t *name)
 {
-    u_char        *p, *text;
-    json_t        *root, *value;
-    ngx_chain_t   *cl;
-    json_error_t   error;
+    json_t  *root, *value;
 
     if (ctx->body.size > NGX_HTTP_SANDBOX_SKILLS_BODY) {
         ngx_http_sandbox_refuse(ctx, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
@@ -97,19 +94,11 @@ ngx_http_sandbox_skills_parse(ngx_http_request_t *r,
         return NGX_DECLINED;
     }
 
-    text = ngx_pnalloc(r->pool, ctx->body.size + 1);
-    if (text == NULL) {
-        return NGX_ERROR;
+    root = ngx_http_sandbox_request_load(r, ctx);
+    if (root == NULL) {
+        return NGX_DECLINED;
     }
 
-    p = text;
-
-    for (cl = ctx->body.chain; cl; cl = cl->next) {
-        p = ngx_cpymem(p, cl->buf->pos, cl->buf->last - cl->buf->pos);
-    }
-
-    root = json_loadb((char *) text, p - text, JSON_REJECT_DUPLICATES,
-                      &error);
     value = json_object_get(root, "name");
 
     if (!json_is_string(value)) {

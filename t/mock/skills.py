@@ -182,7 +182,7 @@ def requests():
                        (b"{}", "bad_request"), (b'{"name":1}', "bad_request"),
                        (b'{"name":"a","name":"b"}', "bad_request"),
                        (b'{"name":"a","version":1}', "unknown_field"),
-                       (b'{"name":"a\\u0000b"}', "bad_request"),
+                       (b'{"name":"a\\u0000b"}', "bad_name"),
                        (b'{"name":"."}', "bad_name"),
                        (b'{"name":"../charts"}', "bad_name"),
                        (b'{"name":""}', "bad_name")):
