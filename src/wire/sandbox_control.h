@@ -30,6 +30,8 @@ enum {
     SANDBOX_CONTROL_CONN,        /* 1 descriptor, or 2 with ..._RETURNED */
     SANDBOX_CONTROL_GRANT,       /* one run slot */
     SANDBOX_CONTROL_STOP,        /* OUTCOME for what runs and waits */
+    SANDBOX_CONTROL_EGRESS,      /* EGRESS_ID, EGRESS_INDEX; 1 descriptor: a
+                                    memfd with the PEM, if there is one */
 
     /* agent to runner */
     SANDBOX_CONTROL_READY = 16,  /* VERSION_MIN, VERSION_MAX, SLOTS, WANTED,

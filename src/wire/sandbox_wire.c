@@ -114,11 +114,11 @@ sandbox_preamble_read(const uint8_t *p, sandbox_preamble_t *preamble)
     preamble->memory = sandbox_get32(p + 112);
     preamble->disk = sandbox_get32(p + 116);
     preamble->processes = sandbox_get32(p + 120);
-    preamble->egress = sandbox_get16(p + 124);
+    preamble->egress = sandbox_get32(p + 124);
 
     if (preamble->version < SANDBOX_WIRE_VERSION_MIN
         || preamble->version > SANDBOX_WIRE_VERSION
-        || p[9] != 0 || p[126] != 0 || p[127] != 0
+        || p[9] != 0
         || (preamble->flags & ~(SANDBOX_FLAG_FRESH|SANDBOX_FLAG_NO_CREATE))
         || preamble->head > SANDBOX_WIRE_MAX_HEAD
         || (preamble->body > sandbox_body_max(preamble->operation)
@@ -166,7 +166,7 @@ sandbox_preamble_write(uint8_t *p, const sandbox_preamble_t *preamble)
     sandbox_put32(p + 112, preamble->memory);
     sandbox_put32(p + 116, preamble->disk);
     sandbox_put32(p + 120, preamble->processes);
-    sandbox_put16(p + 124, preamble->egress);
+    sandbox_put32(p + 124, preamble->egress);
 }
 
 

@@ -55,6 +55,13 @@
 #define SANDBOX_WIRE_MAX_GLOB        1024
 #define SANDBOX_WIRE_MAX_GLOBS       16
 #define SANDBOX_WIRE_MAX_TEXT        512         /* of a line that matches */
+#define SANDBOX_WIRE_MAX_POLICIES    64          /* of egress, in one table */
+#define SANDBOX_WIRE_MAX_HOSTS       256         /* names in one policy */
+#define SANDBOX_WIRE_MAX_POLICY_NAME 64
+#define SANDBOX_WIRE_MAX_HOST        255         /* with "*." */
+#define SANDBOX_WIRE_MAX_INDEX       1024        /* URL of a package index */
+#define SANDBOX_WIRE_MAX_CA          (512 * 1024) /* PEM of one policy */
+#define SANDBOX_WIRE_MAX_TABLE       (4 * 1024 * 1024) /* of all policies */
 #define SANDBOX_WIRE_SANDBOX_ID_SIZE 24          /* "sbx_" and 20 hex digits */
 
 /* what may be asked for: configuration, runner and agent agree on these */
@@ -94,6 +101,7 @@ enum {
     SANDBOX_OPERATION_RESET,
     SANDBOX_OPERATION_SESSIONS,                  /* STATUS of many */
     SANDBOX_OPERATION_DRAIN,                     /* of root: stop all */
+    SANDBOX_OPERATION_EGRESS,                    /* the table of policies */
 
     SANDBOX_OPERATION_COMMAND = 16,
     SANDBOX_OPERATION_ATTACH,                    /* to a command, or its end */
@@ -266,7 +274,26 @@ enum {
     SANDBOX_TAG_VERSION_MAX,
     SANDBOX_TAG_SLOTS,                   /* run slots the agent holds */
     SANDBOX_TAG_WANTED,                  /* 0, 1: a WANT is open */
-    SANDBOX_TAG_OPEN                     /* clients that are served longer */
+    SANDBOX_TAG_OPEN,                    /* clients that are served longer */
+
+    /* egress: PING, EGRESS, its table of policies, the control channel */
+    SANDBOX_TAG_EGRESS_DIGEST = 176,     /* 32 bytes: SHA-256 of the table */
+    SANDBOX_TAG_EGRESS_POLICY,           /* fields of one, repeated */
+    SANDBOX_TAG_EGRESS_ID,               /* as in the preamble, not 0 */
+    SANDBOX_TAG_EGRESS_NAME,             /* bytes, 1-64 */
+    SANDBOX_TAG_EGRESS_HOST,             /* bytes: name or "*.suffix" */
+    SANDBOX_TAG_EGRESS_CONNECTIONS,      /* of one sandbox at a time */
+    SANDBOX_TAG_EGRESS_BYTES,            /* of one sandbox, both ways */
+    SANDBOX_TAG_EGRESS_TIME_MS,          /* of one tunnel */
+    SANDBOX_TAG_EGRESS_INDEX,            /* bytes: URL for uv; may be left */
+    SANDBOX_TAG_EGRESS_CA,               /* bytes: PEM; may be left out */
+    SANDBOX_TAG_EGRESS_COUNT,            /* counters of one, repeated */
+    SANDBOX_TAG_EGRESS_OPEN,             /* tunnels at present */
+    SANDBOX_TAG_EGRESS_TUNNELS,          /* ever opened */
+    SANDBOX_TAG_EGRESS_REFUSED,          /* ever refused */
+    SANDBOX_TAG_EGRESS_FAILED,           /* allowed, but not reached */
+    SANDBOX_TAG_EGRESS_UP,               /* bytes out of the sandbox */
+    SANDBOX_TAG_EGRESS_DOWN              /* bytes into the sandbox */
 };
 
 
@@ -347,7 +374,7 @@ typedef struct {
     uint32_t       memory;               /* MiB; 0: the runner's default */
     uint32_t       disk;                 /* MiB; 0: the runner's default */
     uint32_t       processes;            /* 0: the runner's default */
-    uint16_t       egress;               /* 0: none */
+    uint32_t       egress;               /* id of a policy; 0: none */
 } sandbox_preamble_t;
 
 

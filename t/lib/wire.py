@@ -16,7 +16,7 @@ PREAMBLE_SIZE = 128
 CHUNKED = 2 ** 64 - 1
 
 # operations
-PING, STATUS, DELETE, RESET, SESSIONS, DRAIN = 1, 2, 3, 4, 5, 6
+PING, STATUS, DELETE, RESET, SESSIONS, DRAIN, EGRESS = 1, 2, 3, 4, 5, 6, 7
 COMMAND, ATTACH, CANCEL, STDIN, HISTORY = 16, 17, 18, 19, 20
 FILE_READ, FILE_WRITE, FILE_REMOVE, FILE_SEARCH = 21, 22, 23, 24
 OPERATIONS = {PING: "PING", STATUS: "STATUS", DELETE: "DELETE",
@@ -24,7 +24,7 @@ OPERATIONS = {PING: "PING", STATUS: "STATUS", DELETE: "DELETE",
               CANCEL: "CANCEL", STDIN: "STDIN", HISTORY: "HISTORY",
               FILE_READ: "FILE_READ", FILE_WRITE: "FILE_WRITE",
               FILE_REMOVE: "FILE_REMOVE", FILE_SEARCH: "FILE_SEARCH",
-              SESSIONS: "SESSIONS", DRAIN: "DRAIN"}
+              SESSIONS: "SESSIONS", DRAIN: "DRAIN", EGRESS: "EGRESS"}
 
 # flags of the preamble
 FRESH, NO_CREATE = 1, 2
@@ -88,6 +88,16 @@ FIELDS = {
     "SESSION": (160, "B"), "VERSION_MIN": (161, "N"),
     "VERSION_MAX": (162, "N"), "SLOTS": (163, "N"), "WANTED": (164, "N"),
     "OPEN": (165, "N"),
+
+    "EGRESS_DIGEST": (176, "B"), "EGRESS_POLICY": (177, "B"),
+    "EGRESS_ID": (178, "N"), "EGRESS_NAME": (179, "B"),
+    "EGRESS_HOST": (180, "B"), "EGRESS_CONNECTIONS": (181, "N"),
+    "EGRESS_BYTES": (182, "N"), "EGRESS_TIME_MS": (183, "N"),
+    "EGRESS_INDEX": (184, "B"), "EGRESS_CA": (185, "B"),
+    "EGRESS_COUNT": (186, "B"), "EGRESS_OPEN": (187, "N"),
+    "EGRESS_TUNNELS": (188, "N"), "EGRESS_REFUSED": (189, "N"),
+    "EGRESS_FAILED": (190, "N"), "EGRESS_UP": (191, "N"),
+    "EGRESS_DOWN": (192, "N"),
 }
 TAGS = {tag: (name, kind) for name, (tag, kind) in FIELDS.items()}
 
@@ -194,17 +204,17 @@ class Preamble:
                 + struct.pack(">HIQQ", self.flags, self.head, self.body,
                               self.instance)
                 + self.key + self.session + self.tenant
-                + struct.pack(">IIIHH", self.memory, self.disk,
-                              self.processes, self.egress, 0))
+                + struct.pack(">IIII", self.memory, self.disk,
+                              self.processes, self.egress))
 
     @classmethod
     def decode(cls, data):
         if len(data) != PREAMBLE_SIZE or data[:7] != MAGIC:
             raise Bad("not a preamble")
         flags, head, body, instance = struct.unpack_from(">HIQQ", data, 10)
-        memory, disk, processes, egress, zero = struct.unpack_from(
-            ">IIIHH", data, 112)
-        if data[9] or zero or flags & ~3:
+        memory, disk, processes, egress = struct.unpack_from(
+            ">IIII", data, 112)
+        if data[9] or flags & ~3:
             raise Bad("a reserved bit of the preamble is set")
         most = {COMMAND: (64 << 20) + (256 << 32), FILE_WRITE: 4 << 30}
         if head > 768 * 1024 or (body != CHUNKED

@@ -57,7 +57,7 @@ picture(void)
         1, 2, 3, 4, 5, 6, 7, 8
     };
     static const uint8_t  caps[] = {
-        0, 0, 4, 0, 0, 0, 8, 0, 0, 0, 1, 44, 0, 5, 0, 0
+        0, 0, 4, 0, 0, 0, 8, 0, 0, 0, 1, 44, 0, 0, 0, 5
     };
 
     memset(&preamble, 0, sizeof(preamble));
@@ -122,7 +122,7 @@ round_trip(void)
     a.memory = UINT32_MAX;
     a.disk = UINT32_MAX - 1;
     a.processes = UINT32_MAX - 2;
-    a.egress = UINT16_MAX;
+    a.egress = UINT32_MAX - 3;
 
     sandbox_preamble_write(p, &a);
     is_number(sandbox_preamble_read(p, &b), SANDBOX_OK,
@@ -173,9 +173,6 @@ refused(void)
     is_number(wrong, 0, "refused: all versions but ours");
 
     is_number(read_changed(9, 1), SANDBOX_BAD, "refused: reserved byte 9");
-    is_number(read_changed(126, 1), SANDBOX_BAD, "refused: reserved byte 126");
-    is_number(read_changed(127, 0x80), SANDBOX_BAD,
-              "refused: reserved byte 127");
     is_number(read_changed(10, 0x80), SANDBOX_BAD,
               "refused: a flag in the high byte");
     is_number(read_changed(11, 4), SANDBOX_BAD, "refused: an unknown flag");
