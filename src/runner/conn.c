@@ -14,22 +14,18 @@
 #include <unistd.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 
 #include "conn.h"
 #include "file.h"
+#include "listen.h"
 #include "operation.h"
 #include "sandbox.h"
 
 
-#define RUNNER_BACKLOG       4096
 #define RUNNER_ACCEPT_TURN   256                 /* connections a turn */
 #define RUNNER_ACCEPT_PAUSE  100                 /* ms without descriptors */
 
 
-static int runner_server_bind(runner_t *runner, runner_error_t *err);
-static int runner_server_passed(runner_t *runner, runner_error_t *err);
 static void runner_server_accept(runner_event_t *event, uint32_t events);
 static void runner_server_resume(void *data);
 
@@ -54,11 +50,9 @@ static runner_log_limit_t  runner_conn_log;
 int
 runner_server_open(runner_t *runner, runner_error_t *err)
 {
-    int  rc;
-
-    rc = runner->options->listen_fd != -1 ? runner_server_passed(runner, err)
-                                          : runner_server_bind(runner, err);
-    if (rc == -1) {
+    runner->listener.fd = runner_listen(runner->options, &runner->listening,
+                                        err);
+    if (runner->listener.fd == -1) {
         return -1;
     }
 
@@ -72,108 +66,6 @@ runner_server_open(runner_t *runner, runner_error_t *err)
     }
 
     runner->accepting = 1;
-
-    return 0;
-}
-
-
-static int
-runner_server_passed(runner_t *runner, runner_error_t *err)
-{
-    int        fd, type, listening;
-    socklen_t  size;
-
-    fd = runner->options->listen_fd;
-    type = 0;
-    listening = 0;
-
-    size = sizeof(type);
-    (void) getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size);
-
-    size = sizeof(listening);
-    (void) getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size);
-
-    if (type != SOCK_STREAM || !listening
-        || fcntl(fd, F_SETFD, FD_CLOEXEC) == -1
-        || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == -1)
-    {
-        return runner_error(err, "bad_option", 0, "descriptor %d is not a "
-                            "listening stream socket", fd);
-    }
-
-    /* systemd's default is 4096 as well; a full backlog refuses at once */
-
-    (void) listen(fd, RUNNER_BACKLOG);
-
-    runner->listener.fd = fd;
-
-    return 0;
-}
-
-
-static int
-runner_server_bind(runner_t *runner, runner_error_t *err)
-{
-    int                 fd;
-    const char         *path;
-    struct stat         st;
-    struct sockaddr_un  address;
-
-    path = runner->options->socket;
-
-    memset(&address, 0, sizeof(address));
-    address.sun_family = AF_UNIX;
-
-    if (strlen(path) >= sizeof(address.sun_path)) {
-        return runner_error(err, "bad_option", 0, "--socket \"%s\" is longer "
-                            "than %zu bytes", path,
-                            sizeof(address.sun_path) - 1);
-    }
-
-    strcpy(address.sun_path, path);
-
-    if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
-        return runner_error(err, "bad_option", 0, "--socket \"%s\" is there "
-                            "and is not a socket", path);
-    }
-
-    fd = socket(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
-    if (fd == -1) {
-        return runner_error(err, "internal", errno, "socket");
-    }
-
-    if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0) {
-        close(fd);
-        return runner_error(err, "bad_option", 0, "another process listens on "
-                            "\"%s\"", path);
-    }
-
-    close(fd);
-    (void) unlink(path);
-
-    fd = socket(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
-
-    /* closed from its first moment, then opened for the group */
-
-    if (fd == -1
-        || fchmod(fd, 0600) == -1
-        || bind(fd, (struct sockaddr *) &address, sizeof(address)) == -1
-        || (runner->options->group != (gid_t) -1
-            && (chown(path, 0, runner->options->group) == -1
-                || chmod(path, 0660) == -1))
-        || listen(fd, RUNNER_BACKLOG) == -1)
-    {
-        runner_error(err, "bad_option", errno, "can't listen on \"%s\"", path);
-
-        if (fd != -1) {
-            close(fd);
-        }
-
-        return -1;
-    }
-
-    runner->listener.fd = fd;
-    runner->listening = 1;
 
     return 0;
 }

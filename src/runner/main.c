@@ -18,6 +18,7 @@
 #include "child.h"
 #include "conn.h"
 #include "image.h"
+#include "notify.h"
 #include "pool.h"
 #include "probe.h"
 #include "runner.h"
@@ -56,6 +57,7 @@ main(int argc, char **argv)
     runner_main_block();
 
     rc = runner_options_read(runner->options, argc, argv, &err);
+    runner_notify_start();
 
     if (rc == 1) {
         return 0;
@@ -183,6 +185,8 @@ runner_main_start(runner_t *runner, runner_error_t *err)
             runner_cgroup_layout_name(runner->host.cgroups.layout),
             (int) getpid());
 
+    runner_notify_ready();
+
     return 0;
 }
 
@@ -253,6 +257,8 @@ runner_main_end(runner_t *runner, runner_mode_e mode)
                mode == RUNNER_LEAVE ? "sandboxes go on"
                : mode == RUNNER_STOP ? "sandboxes stop, their files stay"
                : "nothing stays");
+
+    runner_notify_stopping();
 
     if (runner_upkeep_end(runner, mode) == -1) {
 

@@ -111,9 +111,11 @@ static const char  runner_usage[] =
     "  --key-file FILE      64 hex digits, root's, mode 0600\n"
     "  --state DIR          disks and records of the sandboxes\n"
     "  --base DIR           root file system below every sandbox\n"
+    "  --base NAME=DIR      another one, for \"sandbox_base NAME\" of nginx;\n"
+    "                       may be repeated\n"
     "  --agent FILE         the static sandbox-agent\n"
-    "  --listen-fd N        a listening socket that was passed, instead of\n"
-    "                       --socket; systemd's LISTEN_FDS works, too\n"
+    "  --listen-fd N        a listening socket that was passed, as systemd\n"
+    "                       does by LISTEN_FDS; --socket then is its path\n"
     "  --peer-user NAME     who may connect besides root; may be repeated\n"
     "  --socket-group NAME  group of the socket, mode 0660\n"
     "  --runtime NAME       crun, runc, or a path     (crun, then runc)\n"
@@ -320,7 +322,10 @@ runner_option_number(runner_options_t *options, int option, const char *name,
 }
 
 
-/* systemd's socket activation: LISTEN_PID is us, descriptor 3 is the one */
+/*
+ * systemd's socket activation: LISTEN_PID is us, descriptor 3 is the one.
+ * Variables that are for another process are none of our business.
+ */
 
 static int
 runner_options_activation(runner_options_t *options, runner_error_t *err)
@@ -331,10 +336,16 @@ runner_options_activation(runner_options_t *options, runner_error_t *err)
     pid = getenv("LISTEN_PID");
     fds = getenv("LISTEN_FDS");
 
-    if (options->listen_fd != -1 || pid == NULL || fds == NULL
-        || runner_number(pid, INT32_MAX, &n) == -1
-        || (pid_t) n != getpid())
-    {
+    if (options->listen_fd != -1 || pid == NULL || fds == NULL) {
+        return 0;
+    }
+
+    if (runner_number(pid, INT32_MAX, &n) == -1) {
+        return runner_error(err, "bad_option", 0, "LISTEN_PID is \"%s\", not "
+                            "a process", pid);
+    }
+
+    if ((pid_t) n != getpid()) {
         return 0;
     }
 

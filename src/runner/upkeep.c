@@ -17,12 +17,13 @@
 #include "drain.h"
 #include "file.h"
 #include "idmap.h"
+#include "notify.h"
 #include "pool.h"
 #include "sandbox.h"
 #include "upkeep.h"
 
 
-#define RUNNER_TICK      1000                    /* ms */
+#define RUNNER_TICK      1000                    /* ms; the watchdog's, too */
 #define RUNNER_END_WAIT  60000                   /* ms for all to end */
 
 
@@ -363,6 +364,7 @@ runner_upkeep_tick(void *data)
 
     (void) runner_timer_start(&runner->loop, &runner->tick, RUNNER_TICK);
 
+    runner_notify_alive();
     runner_child_reap();
 
     if (runner->mode != RUNNER_RUNNING) {

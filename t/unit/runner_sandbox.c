@@ -6,7 +6,8 @@
 /* link: src/runner/admit.c src/runner/conn.c src/runner/container.c */
 /* link: src/runner/control.c src/runner/drain.c src/runner/tell.c */
 /* link: src/runner/error.c src/runner/file.c src/runner/grants.c */
-/* link: src/runner/jobs.c src/runner/log.c src/runner/loop.c */
+/* link: src/runner/jobs.c src/runner/listen.c src/runner/log.c */
+/* link: src/runner/loop.c */
 /* link: src/runner/message.c src/runner/operation.c src/runner/pool.c */
 /* link: src/runner/queue.c src/runner/sandbox.c src/runner/session.c */
 /* link: src/wire/sandbox_wire.c -lpthread */
