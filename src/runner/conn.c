@@ -20,6 +20,7 @@
 #include "listen.h"
 #include "operation.h"
 #include "sandbox.h"
+#include "version.h"
 
 
 #define RUNNER_ACCEPT_TURN   256                 /* connections a turn */
@@ -540,6 +541,13 @@ runner_conn_waited(runner_conn_t *conn)
         if (conn->sandbox == NULL) {
             runner_conn_refuse(conn, "internal", "It was not done in time; "
                                "see the runner's log.", 0);
+            return;
+        }
+
+        if (runner_version_outdated(conn->sandbox)) {
+            runner_conn_refuse(conn, "version_mismatch", "The sandbox is at "
+                               "work with an agent of another release; it is "
+                               "started again when it is idle.", 10);
             return;
         }
 

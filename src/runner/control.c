@@ -14,6 +14,7 @@
 #include "control.h"
 #include "pool.h"
 #include "sandbox.h"
+#include "version.h"
 
 
 #define RUNNER_CONTROL_TURN   64                 /* messages a turn */
@@ -163,6 +164,7 @@ runner_control_message(runner_container_t *container,
 
             if (!drain) {
                 runner_sandbox_grant(container->runner);
+                runner_version_settled(container->sandbox);
             }
         }
 
@@ -211,6 +213,14 @@ runner_control_ready(runner_container_t *container, runner_message_t *message)
         return -1;
     }
 
+    /* one that was made just now is of our release */
+
+    if (report.instance == 0
+        && report.version_max < SANDBOX_WIRE_VERSION_MIN)
+    {
+        return -1;
+    }
+
     /* never claimed, or claimed for the instance that our record has */
 
     if (report.instance != 0
@@ -221,7 +231,9 @@ runner_control_ready(runner_container_t *container, runner_message_t *message)
     }
 
     container->claimed = report.instance != 0;
-    container->outdated = report.version_max < SANDBOX_WIRE_VERSION_MIN;
+    container->told = report.instance == 0;
+    container->version_min = report.version_min;
+    container->version_max = report.version_max;
     container->held = report.slots;
     runner_grants_hold(&runner->grants, report.slots);
 
@@ -285,6 +297,7 @@ runner_control_state(runner_container_t *container, runner_message_t *message)
     }
 
     if (container->sandbox != NULL) {
+        container->told = 1;
         runner_sandbox_report(container->sandbox, &report);
     }
 

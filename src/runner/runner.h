@@ -122,7 +122,9 @@ struct runner_container_s {
     int                       pooled;
     int                       end;       /* as soon as its job is done */
     int                       destroy;   /* at its end, with the disk */
-    int                       outdated;  /* speaks an old version only */
+    int                       told;      /* a STATE came after its READY */
+    unsigned                  version_min;       /* of the wire, that its */
+    unsigned                  version_max;       /* agent speaks */
     int                       grant;     /* to be sent when there is room */
     int                       stop;      /* likewise; outcome + 1 */
     int                       out;       /* waits for room in the socket */
@@ -217,6 +219,10 @@ struct runner_s {
 
     unsigned              conns;
     unsigned              max_conns;
+
+    unsigned              returned;      /* of conns, by agents */
+    int                   run_known;     /* nginx has told the next one */
+    uint64_t              run_ms;        /* the longest that a command runs */
 
     runner_grants_t       grants;
     unsigned              queued;        /* commands that wait anywhere */

@@ -18,6 +18,10 @@
 #include "operation.h"
 #include "pool.h"
 #include "sandbox.h"
+#include "version.h"
+
+
+#define RUNNER_SANDBOX_QUIET  60000              /* ms between two lines */
 
 
 static runner_sandbox_t *runner_sandbox_create(runner_conn_t *conn);
@@ -117,11 +121,8 @@ runner_sandbox_route(runner_conn_t *conn)
     sandbox->dirty = 1;
     container->slot.record.used_ms = runner_wall_ms();
 
-    if (container->outdated && !runner_session_busy(sandbox)) {
-        runner_container_end(container, SANDBOX_OUTCOME_LOST, 0);
-    }
-
     if (sandbox->waiting.n == 0 && runner_container_usable(container)
+        && runner_version_speaks(container, conn)
         && container->sent.n < RUNNER_MAX_SENT
         && runner_control_conn(container, conn) == RUNNER_CONTROL_OK)
     {
@@ -385,6 +386,12 @@ runner_sandbox_flush(runner_sandbox_t *sandbox)
            && container->sent.n < RUNNER_MAX_SENT
            && (conn = sandbox->waiting.first) != NULL)
     {
+        if (!runner_version_speaks(container, conn)) {
+
+            runner_version_renew(sandbox);
+            break;
+        }
+
         rc = runner_control_conn(container, conn);
 
         if (rc != RUNNER_CONTROL_OK) {
@@ -461,6 +468,8 @@ runner_sandbox_report(runner_sandbox_t *sandbox,
     runner_session_touch(sandbox);
     sandbox->dirty = 1;
     sandbox->container->slot.record.used_ms = runner_wall_ms();
+
+    runner_version_settled(sandbox);
 }
 
 

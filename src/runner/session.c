@@ -11,6 +11,7 @@
 #include "file.h"
 #include "sandbox.h"
 #include "session.h"
+#include "version.h"
 
 
 #define RUNNER_SESSION_EXPIRES  16               /* in a second */
@@ -196,16 +197,24 @@ runner_session_touch(runner_sandbox_t *sandbox)
 
 
 int
-runner_session_busy(const runner_sandbox_t *sandbox)
+runner_session_works(const runner_sandbox_t *sandbox)
 {
     return sandbox->report.running || sandbox->report.queued
            || sandbox->report.background || sandbox->report.open
            || sandbox->ungranted
            || sandbox->open_until > sandbox->runner->loop.now
            || sandbox->taken_until > sandbox->runner->loop.now
-           || sandbox->waiting.n || sandbox->returned.n || sandbox->resets.n
-           || sandbox->container->sent.n || sandbox->container->held
+           || sandbox->returned.n || sandbox->container->sent.n
+           || sandbox->container->held
            || sandbox->container->state != RUNNER_CONTAINER_READY;
+}
+
+
+int
+runner_session_busy(const runner_sandbox_t *sandbox)
+{
+    return runner_session_works(sandbox) || sandbox->waiting.n
+           || sandbox->resets.n;
 }
 
 
@@ -413,6 +422,8 @@ runner_session_tick(runner_t *runner)
             sandbox->taken[0] = 0;
             runner_session_load(sandbox);
         }
+
+        runner_version_settled(sandbox);
     }
 }
 

@@ -25,7 +25,8 @@ void runner_session_live(runner_sandbox_t *sandbox, int live);
 /* It is in use now. */
 void runner_session_touch(runner_sandbox_t *sandbox);
 
-/* 1: something runs, waits, or is on its way. */
+/* 1: something runs in it, or waits there; and one that waits for it, too. */
+int runner_session_works(const runner_sandbox_t *sandbox);
 int runner_session_busy(const runner_sandbox_t *sandbox);
 
 /* Stops those that have been idle for too long. */
