@@ -57,8 +57,15 @@ def free_port():
         return s.getsockname()[1]
 
 
+# A machine may stand still for a while: what must come is waited for so long
+# at least, whatever a test thinks of its own.  That it came soon is no test's.
+
+LEAST = 60
+
+
 def wait_for(condition, seconds=20, what="what was waited for"):
     """Polls until it is true; the value, or an AssertionError."""
+    seconds = max(seconds, LEAST)
     end = time.monotonic() + seconds * SLOW
     while True:
         value = condition()
