@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "bound.h"
 #include "conn.h"
 #include "file.h"
 #include "listen.h"
@@ -806,6 +807,7 @@ runner_conn_close(runner_conn_t *conn)
         close(conn->memfd);
     }
 
+    runner_bound_closed(conn);
     free(conn->out);
     conn->out = NULL;
     conn->sandbox = NULL;

@@ -22,6 +22,7 @@
 #include "operation.h"
 #include "pool.h"
 #include "sandbox.h"
+#include "words.h"
 
 
 #define RUNNER_CLEAN_ATTEMPTS  5
@@ -274,6 +275,7 @@ runner_container_adopt(runner_container_t *container)
 
     container->state = RUNNER_CONTAINER_OPENING;
     container->claimed = 1;
+    container->adopted = 1;
 
     return 0;
 }
@@ -340,8 +342,10 @@ runner_container_end(runner_container_t *container, sandbox_outcome_e outcome,
 void
 runner_container_kill(runner_container_t *container, const char *why)
 {
-    runner_log(RUNNER_LOG_ERROR, "ending the container of slot %u: %s",
-               container->slot.record.number, why);
+    if (runner_log_allowed(&runner_log_sandboxes)) {
+        runner_log(RUNNER_LOG_ERROR, "ending the container of slot %u: %s",
+                   container->slot.record.number, why);
+    }
 
     runner_container_clean(container);
 }
@@ -424,10 +428,12 @@ runner_container_timer(void *data)
     switch (container->state) {
 
     case RUNNER_CONTAINER_OPENING:
-        runner_slot_words(&container->runner->host, &container->slot, words,
-                          sizeof(words));
-        runner_log(RUNNER_LOG_ERROR, "the agent of slot %u said: %s",
-                   container->slot.record.number, words);
+        if (runner_log_allowed(&runner_log_sandboxes)) {
+            runner_words_read(container->slot.words, words, sizeof(words));
+            runner_log(RUNNER_LOG_ERROR, "the agent of slot %u said: %s",
+                       container->slot.record.number, words);
+        }
+
         runner_container_kill(container, "its agent was not ready in time");
         return;
 
@@ -455,16 +461,19 @@ runner_container_timer(void *data)
 static void
 runner_container_death(runner_event_t *event, uint32_t events)
 {
+    char                 words[256];
     runner_container_t  *container;
 
     container = event->data;
 
-    if (container->state == RUNNER_CONTAINER_READY
-        || container->state == RUNNER_CONTAINER_OPENING)
+    if ((container->state == RUNNER_CONTAINER_READY
+         || container->state == RUNNER_CONTAINER_OPENING)
+        && runner_log_allowed(&runner_log_sandboxes))
     {
-        runner_log(RUNNER_LOG_WARN, "the agent of slot %u (sandbox %s) died",
-                   container->slot.record.number,
-                   container->sandbox ? container->sandbox->id : "-");
+        runner_words_read(container->slot.words, words, sizeof(words));
+        runner_log(RUNNER_LOG_WARN, "the agent of slot %u (sandbox %s) died; "
+                   "its last words: %s", container->slot.record.number,
+                   container->sandbox ? container->sandbox->id : "-", words);
     }
 
     runner_container_clean(container);
@@ -492,6 +501,8 @@ runner_container_release(runner_container_t *container)
     container->stop = 0;
     container->claimed = 0;
     container->proven = 0;
+    container->adopted = 0;
+    container->paused = 0;
     container->overdue = 0;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <sys/epoll.h>
 
+#include "bound.h"
 #include "conn.h"
 #include "container.h"
 #include "control.h"
@@ -46,6 +47,12 @@ runner_control_event(runner_event_t *event, uint32_t events)
 
     container = event->data;
 
+    /* it hung up meanwhile: what it has said before is read after all */
+
+    if (container->paused) {
+        events |= EPOLLIN;
+    }
+
     for (n = 0; (events & EPOLLIN) && n < RUNNER_CONTROL_TURN; n++) {
 
         rc = runner_message_receive(event->fd, &message);
@@ -68,6 +75,12 @@ runner_control_event(runner_event_t *event, uint32_t events)
         }
 
         if (event->handler == NULL) {
+            return;
+        }
+
+        if (message.type != SANDBOX_CONTROL_TAKEN && !container->paused
+            && runner_bound_said(container))
+        {
             return;
         }
     }
@@ -160,6 +173,7 @@ runner_control_message(runner_container_t *container,
 
         if (rc == 0) {
             container->held--;
+            runner_bound_held(container);
             runner_grants_give(&container->runner->grants, 1);
 
             if (!drain) {
@@ -179,7 +193,14 @@ runner_control_message(runner_container_t *container,
         break;
 
     case SANDBOX_CONTROL_REPLACE:
-        rc = 0;
+
+        /* for a command that it has taken; or it would make them for ever */
+
+        rc = container->proven || container->adopted ? 0 : -1;
+
+        if (rc == -1) {
+            break;
+        }
 
         if (container->sandbox != NULL && !container->end) {
             runner_sandbox_replace(container->sandbox);
@@ -235,6 +256,7 @@ runner_control_ready(runner_container_t *container, runner_message_t *message)
     container->version_min = report.version_min;
     container->version_max = report.version_max;
     container->held = report.slots;
+    runner_bound_held(container);
     runner_grants_hold(&runner->grants, report.slots);
 
     runner_timer_stop(&runner->loop, &container->timer);
@@ -314,8 +336,21 @@ runner_control_returned(runner_container_t *container,
 
     sandbox = container->sandbox;
 
-    if (sandbox == NULL || sandbox->returned.n >= RUNNER_MAX_SENT) {
-        return sandbox == NULL ? 0 : -1;
+    if (sandbox == NULL) {
+        return 0;
+    }
+
+    if (!runner_bound_return(container)) {
+
+        /* nginx sees it end before any answer, and sends it once more */
+
+        if (runner_log_allowed(&runner_log_sandboxes)) {
+            runner_log(RUNNER_LOG_WARN, "the agent of sandbox %s gives back "
+                       "more connections than have room: one is closed",
+                       sandbox->id);
+        }
+
+        return 0;
     }
 
     conn = runner_conn_returned(container->runner, message->fds[0],
@@ -326,6 +361,7 @@ runner_control_returned(runner_container_t *container,
         return 0;
     }
 
+    runner_bound_returned(conn, container);
     runner_conn_wait(conn, &sandbox->returned, sandbox);
 
     return 0;
@@ -402,6 +438,7 @@ runner_control_conn(runner_container_t *container, runner_conn_t *conn)
     if (flags & SANDBOX_CONN_GRANTED) {
         if (rc == RUNNER_CONTROL_OK) {
             container->held++;
+            runner_bound_held(container);
 
         } else {
             runner_grants_give(grants, 1);
@@ -429,6 +466,7 @@ void
 runner_control_grant(runner_container_t *container)
 {
     container->held++;
+    runner_bound_held(container);
     container->grant++;
 
     runner_control_flush(container);
@@ -519,6 +557,11 @@ runner_control_room(runner_container_t *container, int out)
     }
 
     container->out = out;
+
+    if (container->paused) {
+        return;
+    }
+
     (void) runner_event_change(&container->runner->loop, &container->control,
                                out ? EPOLLIN|EPOLLRDHUP|EPOLLOUT
                                    : EPOLLIN|EPOLLRDHUP);

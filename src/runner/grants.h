@@ -33,6 +33,7 @@ struct runner_tenant_s {
     unsigned           references;
     unsigned           sandboxes;        /* containers of it, for the limit */
     unsigned           queued;           /* commands of it that wait */
+    unsigned           returned;         /* connections, by its agents */
 
     runner_waiter_t   *first;
     runner_waiter_t  **last;

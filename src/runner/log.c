@@ -18,6 +18,8 @@ static const char          *runner_log_names[] = {
 };
 static runner_log_level_e   runner_log_max = RUNNER_LOG_NOTICE;
 
+runner_log_limit_t  runner_log_sandboxes = { 0, 0, 20, 0 };
+
 
 void
 runner_log_set_level(runner_log_level_e level)
@@ -88,21 +90,36 @@ runner_log(runner_log_level_e level, const char *format, ...)
 int
 runner_log_allowed(runner_log_limit_t *limit)
 {
-    uint64_t  now;
+    unsigned  most;
+    uint64_t  now, passed;
 
     now = runner_now_ms();
+    most = limit->burst ? limit->burst : 1;
+    passed = (now - limit->last) / 1000;
 
-    if (limit->last && now - limit->last < 1000) {
+    if (limit->last == 0 || passed >= limit->used) {
+        limit->used = 0;
+        limit->last = now;
+
+    } else {
+        limit->used -= passed;
+        limit->last += passed * 1000;
+    }
+
+    if (limit->used >= most) {
         limit->left_out++;
         return 0;
     }
 
     if (limit->left_out) {
-        runner_log(RUNNER_LOG_WARN, "%u more of the next message were left "
-                   "out", limit->left_out);
+        runner_log(RUNNER_LOG_WARN, limit->burst
+                                    ? "%u messages about sandboxes were left "
+                                      "out"
+                                    : "%u more of the next message were left "
+                                      "out", limit->left_out);
     }
 
-    limit->last = now;
+    limit->used++;
     limit->left_out = 0;
 
     return 1;

@@ -18,12 +18,21 @@ typedef enum {
 } runner_log_level_e;
 
 
-/* lets one message a second through, and counts the others */
+/*
+ * Lets one message a second through, and counts the others; or as many at once
+ * as it has in `burst`, and then one a second.
+ */
 
 typedef struct {
     uint64_t  last;                              /* ms, monotonic */
     unsigned  left_out;
+    unsigned  burst;                             /* 0: 1 */
+    unsigned  used;                              /* of it */
 } runner_log_limit_t;
+
+/* for what a sandbox can bring about as often as it likes */
+
+extern runner_log_limit_t  runner_log_sandboxes;
 
 
 /* Messages above this level are dropped. */

@@ -141,6 +141,7 @@ runner_main_start(runner_t *runner, runner_error_t *err)
     runner->max_per_tenant = options->per_tenant;
     runner->idle_ms = (uint64_t) options->idle * 1000;
     runner->expire_ms = (uint64_t) options->expire * 1000;
+    runner->run_ms = SANDBOX_WIRE_MAX_TIME;
     runner_queue_init(&runner->drains);
 
     /* a container holds two descriptors, the rest may be connections */

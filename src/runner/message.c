@@ -232,7 +232,7 @@ runner_message_report(const runner_message_t *message,
 
         case SANDBOX_TAG_COMMANDS:
             value = &report->commands;
-            max = UINT64_MAX;
+            max = RUNNER_MAX_COMMANDS;
             break;
 
         case SANDBOX_TAG_OPEN:

@@ -10,6 +10,11 @@
 #include "sandbox_control.h"
 
 
+/* more than one agent could ever end */
+
+#define RUNNER_MAX_COMMANDS  1000000000000ULL
+
+
 /* a message that was received; the descriptors are the receiver's to close */
 
 typedef struct {

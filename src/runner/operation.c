@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "bound.h"
 #include "conn.h"
 #include "container.h"
 #include "drain.h"
@@ -199,7 +200,7 @@ static int
 runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
 {
     int               rc, changed;
-    uint64_t          live, tenant, running, queued, idle, expire, *value;
+    uint64_t          live, tenant, running, queued, idle, expire, wall, *value;
     uint64_t          min, max;
     sandbox_field_t   field;
     sandbox_fields_t  fields;
@@ -214,6 +215,7 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
     queued = runner->options->queue;
     idle = (uint64_t) runner->options->idle * 1000;
     expire = (uint64_t) runner->options->expire * 1000;
+    wall = SANDBOX_WIRE_MAX_TIME;
 
     sandbox_fields_init(&fields, head, size);
 
@@ -251,6 +253,11 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
             value = &expire;
             min = 0;
             max = (uint64_t) 3650 * 86400 * 1000;
+            break;
+
+        case SANDBOX_TAG_WALL_MS:
+            value = &wall;
+            max = SANDBOX_WIRE_MAX_TIME;
             break;
 
         default:
@@ -302,6 +309,8 @@ runner_operation_limits(runner_t *runner, const uint8_t *head, size_t size)
     runner->max_queued = queued;
     runner->idle_ms = idle;
     runner->expire_ms = expire;
+
+    runner_bound_told(runner, wall);
 
     runner_sandbox_grant(runner);
 

@@ -27,8 +27,8 @@ enum {
     OPTION_PEER_USER, OPTION_SOCKET_GROUP, OPTION_RUNTIME, OPTION_RUNTIME_DIR,
     OPTION_MEMORY, OPTION_DISK, OPTION_PROCESSES, OPTION_LISTEN_FD,
     OPTION_LOG_LEVEL, OPTION_PROBE, OPTION_SANDBOXES, OPTION_PER_TENANT,
-    OPTION_IDLE, OPTION_EXPIRE, OPTION_CPUS, OPTION_RESERVE, OPTION_HELP,
-    OPTION_VERSION
+    OPTION_IDLE, OPTION_EXPIRE, OPTION_RUN_GRACE, OPTION_CPUS, OPTION_RESERVE,
+    OPTION_HELP, OPTION_VERSION
 };
 
 
@@ -66,6 +66,7 @@ static const struct option  runner_long_options[] = {
     { "per-tenant",   required_argument, NULL, OPTION_PER_TENANT },
     { "idle",         required_argument, NULL, OPTION_IDLE },
     { "expire",       required_argument, NULL, OPTION_EXPIRE },
+    { "run-grace",    required_argument, NULL, OPTION_RUN_GRACE },
     { "cpus",         required_argument, NULL, OPTION_CPUS },
     { "reserve",      required_argument, NULL, OPTION_RESERVE },
     { "help",         no_argument,       NULL, OPTION_HELP },
@@ -92,6 +93,7 @@ static const struct {
       offsetof(runner_options_t, per_tenant) },
     { OPTION_IDLE,       1, 2592000, offsetof(runner_options_t, idle) },
     { OPTION_EXPIRE,     0, 315360000, offsetof(runner_options_t, expire) },
+    { OPTION_RUN_GRACE,  1, 3600, offsetof(runner_options_t, run_grace) },
     { OPTION_MEMORY,     SANDBOX_WIRE_MIN_MEMORY, SANDBOX_WIRE_MAX_MEMORY,
       offsetof(runner_options_t, memory) },
     { OPTION_DISK,       SANDBOX_WIRE_MIN_DISK, SANDBOX_WIRE_MAX_DISK,
@@ -127,6 +129,9 @@ static const char  runner_usage[] =
     "  --per-tenant N       of them of one tenant     (100)\n"
     "  --idle SECONDS       then a container stops    (600)\n"
     "  --expire SECONDS     unused: removed, 0: never (0)\n"
+    "  --run-grace SECONDS  beyond the longest command, then an agent that\n"
+    "                       keeps its run slot is ended; longer with disks\n"
+    "                       of more than 256 MiB      (60)\n"
     "  --memory MiB         of a sandbox              (1024)\n"
     "  --disk MiB           of a sandbox              (1024)\n"
     "  --processes N        of a sandbox              (256)\n"
@@ -156,6 +161,7 @@ runner_options_read(runner_options_t *options, int argc, char **argv,
     options->sandboxes = 1000;
     options->per_tenant = 100;
     options->idle = 600;
+    options->run_grace = 60;
     options->memory = 1024;
     options->disk = 1024;
     options->processes = 256;

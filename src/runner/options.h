@@ -38,6 +38,7 @@ typedef struct {
     unsigned     per_tenant;             /* of them of one tenant */
     unsigned     idle;                   /* seconds until it stops */
     unsigned     expire;                 /* seconds; 0: never */
+    unsigned     run_grace;              /* seconds, see bound.c */
 
     uint32_t     memory;                 /* MiB of a sandbox */
     uint32_t     disk;                   /* MiB */

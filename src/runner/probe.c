@@ -18,6 +18,7 @@
 #include "message.h"
 #include "probe.h"
 #include "slot.h"
+#include "words.h"
 
 
 #define RUNNER_PROBE_WAIT    10000               /* ms for each answer */
@@ -207,7 +208,7 @@ runner_probe_agent(runner_host_t *host, runner_slot_t *slot,
         return 0;
     }
 
-    runner_slot_words(host, slot, words, sizeof(words));
+    runner_words_read(slot->words, words, sizeof(words));
 
     return runner_error_context(err, "the agent said \"%s\"", words);
 }

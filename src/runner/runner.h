@@ -86,6 +86,7 @@ struct runner_conn_s {
     uint8_t              *out;           /* a long answer, or NULL */
     size_t                out_size;
     size_t                out_sent;
+    runner_tenant_t      *giver;         /* whose agent gave it back, or NULL */
 
     sandbox_preamble_t    preamble;      /* without the key */
 };
@@ -133,7 +134,12 @@ struct runner_container_s {
 
     uint32_t                  serial;
     int                       proven;    /* it has taken a request */
+    int                       adopted;   /* it may have, from who was before */
+    int                       paused;    /* it says too much */
+    int                       overheld;  /* a run slot, was seen once */
+    unsigned                  said;      /* unasked, in this second */
     unsigned                  held;      /* run slots */
+    uint64_t                  held_since;        /* ms, monotonic */
     runner_waiter_t           waiter;
     runner_queue_t            sent;      /* handed over, not yet taken */
     runner_queue_t            gone;      /* wait for its end */
@@ -219,6 +225,10 @@ struct runner_s {
 
     unsigned              conns;
     unsigned              max_conns;
+
+    unsigned              returned;      /* of conns, by agents */
+    int                   run_known;     /* nginx has told the next one */
+    uint64_t              run_ms;        /* the longest that a command runs */
 
     unsigned              returned;      /* of conns, by agents */
     int                   run_known;     /* nginx has told the next one */

@@ -22,6 +22,7 @@
 #include "file.h"
 #include "runtime.h"
 #include "sandbox_control.h"
+#include "words.h"
 
 
 #define RUNNER_RUNTIME_WAIT  30000               /* ms */
@@ -184,20 +185,13 @@ runner_runtime_run(runner_runtime_t *runtime, unsigned number, int bundle,
         }
     }
 
-    n = pread(log, said, sizeof(said) - 1, 0);
-
-    while (n > 0 && (said[n - 1] == '\n' || said[n - 1] == ' ')) {
-        n--;
-    }
-
-    said[n > 0 ? n : 0] = '\0';
+    runner_words_read(log, said, sizeof(said));
 
     return runner_error(err, "runtime_failed", 0, "%s could not run a "
                         "container (status %d): %s.  Remedy: run on the host "
                         "itself, as root with all capabilities, or try "
                         "--runtime with the other one of crun and runc",
-                        runtime->version, status,
-                        said[0] ? said : "it said nothing");
+                        runtime->version, status, said);
 }
 
 

@@ -481,6 +481,11 @@ runner_sandbox_lost(runner_sandbox_t *sandbox, int failed)
     container = sandbox->container;
 
     container->slot.record.commands += sandbox->report.commands;
+
+    if (container->slot.record.commands > RUNNER_MAX_COMMANDS) {
+        container->slot.record.commands = RUNNER_MAX_COMMANDS;
+    }
+
     memset(&sandbox->report, 0, sizeof(sandbox->report));
     runner_session_sent_none(sandbox);
 
@@ -602,8 +607,11 @@ runner_sandbox_failure(runner_sandbox_t *sandbox, const runner_error_t *err)
     memset(sandbox->failures, 0, sizeof(sandbox->failures));
     sandbox->failed_until = now + (full ? 1000 : RUNNER_FAILURES_MS);
 
-    runner_log(RUNNER_LOG_ERROR, "sandbox %s failed: %s", sandbox->id,
-               err ? err->text : "its agent dies before it does anything");
+    if (err != NULL || runner_log_allowed(&runner_log_sandboxes)) {
+        runner_log(RUNNER_LOG_ERROR, "sandbox %s failed: %s", sandbox->id,
+                   err ? err->text
+                       : "its agent dies before it does anything");
+    }
 
     if (full) {
         runner_sandbox_refuse(sandbox, "disk_full", "the runner's disk is "

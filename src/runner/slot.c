@@ -36,6 +36,7 @@
 #include "overlay.h"
 #include "sandbox_control.h"
 #include "slot.h"
+#include "words.h"
 
 
 #define RUNNER_SLOT_DEATH    10000               /* ms for a killed process */
@@ -63,7 +64,7 @@ static int runner_slot_open(runner_host_t *host, const runner_slot_t *slot);
 static int runner_slot_start_in(runner_host_t *host, runner_slot_t *slot,
     int dir, runner_error_t *err);
 static int runner_slot_run(runner_host_t *host, runner_slot_t *slot,
-    int bundle, int log, int listener, int history, runner_error_t *err);
+    int bundle, int listener, int history, runner_error_t *err);
 static int runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
     runner_error_t *err);
 static void runner_slot_unbundle(runner_host_t *host,
@@ -86,6 +87,7 @@ runner_slot_init(runner_slot_t *slot)
     memset(slot, 0, sizeof(*slot));
     slot->pidfd = -1;
     slot->control = -1;
+    slot->words = -1;
 }
 
 
@@ -190,7 +192,7 @@ static int
 runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
     runner_error_t *err)
 {
-    int   bundle, log, listener, history, rc, error;
+    int   bundle, listener, history, rc, error;
     char  words[512];
 
     history = -1;
@@ -201,14 +203,13 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
 
     bundle = runner_slot_bundle(host, slot, err);
     listener = bundle == -1 ? -1 : runner_slot_listen(host, slot, err);
-    log = openat(dir, "log", O_RDWR|O_CREAT|O_TRUNC|O_APPEND|O_CLOEXEC, 0600);
+    slot->words = runner_words_open();
 
     if (listener == -1) {
         rc = -1;
 
-    } else if (log == -1) {
-        rc = runner_error(err, errno == ENOSPC ? "disk_full" : "internal",
-                          errno, "can't make a log");
+    } else if (slot->words == -1) {
+        rc = runner_error(err, "internal", errno, "memfd_create");
 
     } else {
         rc = runner_overlay_mount(bundle, dir, slot->record.base, host->agent,
@@ -216,7 +217,7 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
     }
 
     if (rc == 0) {
-        rc = runner_slot_run(host, slot, bundle, log, listener, history, err);
+        rc = runner_slot_run(host, slot, bundle, listener, history, err);
     }
 
     if (history != -1) {
@@ -230,17 +231,13 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
 
     runner_slot_unbundle(host, slot);
 
-    if (log != -1) {
-        close(log);
-    }
-
     if (listener != -1) {
         close(listener);
     }
 
     if (rc == 0 && runner_slot_connect(host, slot) == -1) {
         error = errno;
-        runner_slot_words(host, slot, words, sizeof(words));
+        runner_words_read(slot->words, words, sizeof(words));
         rc = runner_error(err, "agent", error, "the agent does not "
                           "answer (it said: %s)", words);
     }
@@ -251,7 +248,7 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
 
 static int
 runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
-    int log, int listener, int history, runner_error_t *err)
+    int listener, int history, runner_error_t *err)
 {
     int              rc;
     char             words[512];
@@ -274,7 +271,7 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
     if (rc == 0) {
         slot->record.pid = runner_runtime_run(&host->runtime,
                                               slot->record.number, bundle,
-                                              log, listener, history,
+                                              slot->words, listener, history,
                                               &group, err);
         rc = slot->record.pid == -1 ? -1 : 0;
     }
@@ -311,7 +308,7 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
     if (slot->pidfd == -1 || slot->record.start_time == 0
         || poll(&p, 1, rc == -1 ? RUNNER_SLOT_PAUSE : 0) == 1)
     {
-        runner_slot_words(host, slot, words, sizeof(words));
+        runner_words_read(slot->words, words, sizeof(words));
         runner_error_init(err);
 
         return runner_error(err, "agent", 0, "the agent ended at once, it "
@@ -674,6 +671,11 @@ runner_slot_end(runner_host_t *host, runner_slot_t *slot)
         slot->pidfd = -1;
     }
 
+    if (slot->words != -1) {
+        close(slot->words);
+        slot->words = -1;
+    }
+
     runner_cgroup_kill(&host->cgroups, slot->record.number);
     runner_runtime_delete(&host->runtime, slot->record.number);
 
@@ -881,36 +883,6 @@ runner_slot_disk(runner_host_t *host, const runner_slot_t *slot)
     }
 
     return (uint64_t) st.st_blocks * 512;
-}
-
-
-void
-runner_slot_words(runner_host_t *host, const runner_slot_t *slot, char *text,
-    size_t size)
-{
-    char     path[32];
-    ssize_t  n;
-
-    snprintf(path, sizeof(path), "%u/log", slot->record.number);
-    n = runner_file_read(host->slots, path, text, size);
-
-    if (n == -1 && errno != EFBIG) {
-        n = 0;
-    }
-
-    if (n == -1) {
-        n = size - 1;
-    }
-
-    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' ')) {
-        n--;
-    }
-
-    text[n] = '\0';
-
-    if (n == 0) {
-        snprintf(text, size, "nothing");
-    }
 }
 
 

@@ -19,6 +19,7 @@ typedef struct {
     runner_record_t  record;             /* number, limits, pid, ids, ... */
     int              pidfd;              /* -1: no container */
     int              control;            /* -1: not connected */
+    int              words;              /* its standard error, or -1 */
 } runner_slot_t;
 
 
@@ -78,10 +79,6 @@ void runner_slot_sync(const runner_slot_t *slot);
 
 /* Bytes of the host's disk that it takes. */
 uint64_t runner_slot_disk(runner_host_t *host, const runner_slot_t *slot);
-
-/* The last words of runtime and agent, for the log. */
-void runner_slot_words(runner_host_t *host, const runner_slot_t *slot,
-    char *text, size_t size);
 
 
 #endif /* RUNNER_SLOT_H */

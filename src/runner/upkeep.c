@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bound.h"
 #include "child.h"
 #include "conn.h"
 #include "container.h"
@@ -371,6 +372,7 @@ runner_upkeep_tick(void *data)
         return;
     }
 
+    runner_bound_tick(runner);
     runner_session_tick(runner);
     runner_session_idle(runner);
     runner_session_expire(runner);

@@ -4,7 +4,8 @@
  */
 
 /* link: src/runner/admit.c src/runner/conn.c src/runner/container.c */
-/* link: src/runner/control.c src/runner/drain.c src/runner/tell.c */
+/* link: src/runner/bound.c src/runner/control.c src/runner/drain.c */
+/* link: src/runner/tell.c src/runner/words.c */
 /* link: src/runner/error.c src/runner/file.c src/runner/grants.c */
 /* link: src/runner/jobs.c src/runner/listen.c src/runner/log.c */
 /* link: src/runner/loop.c */
@@ -760,14 +761,6 @@ void
 runner_slot_processes(const runner_slot_t *slot)
 {
     (void) slot;
-}
-
-
-void
-runner_slot_words(runner_host_t *host, const runner_slot_t *slot, char *text,
-    size_t size)
-{
-    text[0] = '\0';
 }
 
 
