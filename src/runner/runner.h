@@ -230,10 +230,6 @@ struct runner_s {
     int                   run_known;     /* nginx has told the next one */
     uint64_t              run_ms;        /* the longest that a command runs */
 
-    unsigned              returned;      /* of conns, by agents */
-    int                   run_known;     /* nginx has told the next one */
-    uint64_t              run_ms;        /* the longest that a command runs */
-
     runner_grants_t       grants;
     unsigned              queued;        /* commands that wait anywhere */
     unsigned              max_queued;
