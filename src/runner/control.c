@@ -228,17 +228,26 @@ runner_control_ready(runner_container_t *container, runner_message_t *message)
 
     if (runner_message_report(message, &report) == -1
         || report.version_min > report.version_max
-        || report.version_min > SANDBOX_WIRE_VERSION
         || report.slots > (report.instance ? RUNNER_MAX_HELD : 0))
     {
         return -1;
     }
 
-    /* one that was made just now is of our release */
+    /*
+     * One that was made just now is of our release; one that only knows newer
+     * versions was left by a release that was taken back.
+     */
 
-    if (report.instance == 0
-        && report.version_max < SANDBOX_WIRE_VERSION_MIN)
+    if (report.version_min > SANDBOX_WIRE_VERSION
+        || (report.instance == 0
+            && report.version_max < SANDBOX_WIRE_VERSION_MIN))
     {
+        runner_log(RUNNER_LOG_ERROR, "the agent of slot %u speaks versions %u "
+                   "to %u, this release %d to %d: its sandbox is stopped, the "
+                   "files stay", container->slot.record.number,
+                   (unsigned) report.version_min,
+                   (unsigned) report.version_max, SANDBOX_WIRE_VERSION_MIN,
+                   SANDBOX_WIRE_VERSION);
         return -1;
     }
 
