@@ -136,6 +136,7 @@ typedef struct {
     ngx_http_upstream_srv_conf_t   upstream;     /* a copy with our peers */
     ngx_http_sandbox_zone_t       *zone;
     ngx_http_sandbox_slot_t       *slot;         /* in shared memory */
+    ngx_msec_t                     wall_time;    /* the most of any location */
 } ngx_http_sandbox_runner_t;
 
 
@@ -164,6 +165,8 @@ typedef struct {
     ngx_array_t                    key_sets;     /* ..._key_set_t * */
     ngx_array_t                    stores;       /* ..._store_t * */
     ngx_array_t                    libraries;    /* ngx_str_t, of skills */
+    struct ngx_http_sandbox_egresses_s  *egress;  /* NULL: no such line */
+    ngx_array_t                    bases;        /* ngx_str_t, their names */
     ngx_int_t                      request_id;   /* index of the variable */
     ngx_uint_t                     used;         /* some location serves */
     ngx_uint_t                     metrics;      /* some location tells */
@@ -253,12 +256,16 @@ struct ngx_http_sandbox_loc_conf_s {
     sandbox_store_quota_t          quota;        /* of it */
 
     ngx_http_sandbox_caps_t        caps;
+    ngx_str_t                      base;         /* name of the image */
+    ngx_uint_t                     base_number;  /* as it is on the wire */
     ngx_str_t                      skills;       /* the library; data NULL: not
                                                     said, empty: none */
 
     ngx_array_t                   *mcp_origins;  /* ngx_str_t; NULL: none */
     ngx_array_t                   *mcp_names;    /* of the server */
     ngx_flag_t                     mcp_argument;
+
+    struct ngx_http_sandbox_egress_s  *egress;   /* NULL: no network */
 
     ngx_msec_t                     connect_timeout;
     ngx_msec_t                     send_timeout;
@@ -458,6 +465,10 @@ struct ngx_http_sandbox_ctx_s {
     u_char                         session[SANDBOX_WIRE_SESSION_SIZE];
     u_char                         digest[SANDBOX_WIRE_TENANT_SIZE];
 
+    /* egress, likewise */
+    const ngx_http_sandbox_loc_conf_t *egress_of;
+    const void                    *egress;       /* NULL: no network */
+
     /* command */
     ngx_http_sandbox_body_t        body;
     ngx_int_t                      parsed;       /* how reading it ended */
@@ -513,6 +524,8 @@ char *ngx_http_sandbox_conf_mode(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_sandbox_conf_backend(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_sandbox_conf_runner(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_sandbox_conf_base(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

@@ -90,6 +90,69 @@ ngx_http_sandbox_conf_backend(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* what is on the wire follows from the name alone, see docs/wire.md */
+
+char *
+ngx_http_sandbox_conf_base(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_sandbox_loc_conf_t *slcf = conf;
+
+    ngx_str_t                     *value, *name;
+    ngx_uint_t                     i;
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    if (slcf->base.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (!sandbox_command_id_valid(value[1].data, value[1].len)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid name \"%V\" in \"sandbox_base\" "
+                           "directive, it must be \"default\" or the NAME of "
+                           "a --base NAME=DIR of sandbox-runner, 1 to %d of "
+                           "A-Z a-z 0-9 . _ -", &value[1],
+                           SANDBOX_WIRE_MAX_COMMAND_ID);
+        return NGX_CONF_ERROR;
+    }
+
+    slcf->base = value[1];
+    slcf->base_number = sandbox_base_number((char *) value[1].data,
+                                            value[1].len);
+
+    smcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_sandbox_module);
+    name = smcf->bases.elts;
+
+    for (i = 0; i < smcf->bases.nelts; i++) {
+
+        if (sandbox_base_number((char *) name[i].data, name[i].len)
+            == slcf->base_number
+            && (name[i].len != value[1].len
+                || ngx_strncmp(name[i].data, value[1].data, name[i].len)
+                   != 0))
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" in \"sandbox_base\" directive can't "
+                               "be told from \"%V\", both names have the "
+                               "number %ui; rename one of them, here and in "
+                               "--base of sandbox-runner", &value[1],
+                               &name[i], slcf->base_number);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    name = ngx_array_push(&smcf->bases);
+    if (name == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *name = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
 char *
 ngx_http_sandbox_conf_runner(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {

@@ -36,6 +36,8 @@ static const char *ngx_http_sandbox_frame_number(
     ngx_http_sandbox_result_t *result, sandbox_field_t *field);
 static const char *ngx_http_sandbox_frame_text(
     ngx_http_sandbox_result_t *result, sandbox_field_t *field);
+static void ngx_http_sandbox_frame_log(ngx_http_request_t *r,
+    ngx_http_sandbox_problem_t *problem);
 static const char *ngx_http_sandbox_frame_error(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t log);
 static ngx_int_t ngx_http_sandbox_frame_bad(ngx_http_request_t *r,
@@ -893,11 +895,34 @@ ngx_http_sandbox_frame_error(ngx_http_request_t *r,
     }
 
     if (log && problem->status >= NGX_HTTP_INTERNAL_SERVER_ERROR) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "sandbox runner refused: %V", &problem->code);
+        ngx_http_sandbox_frame_log(r, problem);
     }
 
     return NULL;
+}
+
+
+static void
+ngx_http_sandbox_frame_log(ngx_http_request_t *r,
+    ngx_http_sandbox_problem_t *problem)
+{
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (problem->code.len == sizeof("unknown_base") - 1
+        && ngx_strncmp(problem->code.data, "unknown_base", problem->code.len)
+           == 0)
+    {
+        slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "sandbox runner has no base image \"%V\" that "
+                      "\"sandbox_base\" asks for: start sandbox-runner with "
+                      "--base %V=DIR", &slcf->base, &slcf->base);
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                  "sandbox runner refused: %V", &problem->code);
 }
 
 

@@ -2,6 +2,7 @@
  * GET health and GET v1/limits: what is known without asking anybody.
  */
 
+#include "ngx_http_sandbox_egress.h"
 #include "ngx_http_sandbox_skills.h"
 
 
@@ -77,21 +78,27 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
 {
     u_char                       *p;
     ngx_buf_t                    *b;
-    ngx_uint_t                    i, comma;
+    ngx_uint_t                    i, comma, in_force;
     ngx_http_sandbox_zone_t      *zone;
     ngx_http_sandbox_health_t     health;
     ngx_http_sandbox_loc_conf_t  *slcf;
+
+    const ngx_http_sandbox_egress_policy_t  *egress;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
     zone = &slcf->main->zone;
 
     ngx_http_sandbox_health_get(slcf, &health);
 
+    egress = ngx_http_sandbox_egress(r, ctx);
+    in_force = egress && ngx_http_sandbox_slot_egress(slcf->runner, NULL);
+
     /* names and numbers, and three texts that may be all escapes */
 
     b = ngx_create_temp_buf(r->pool, 4096
                             + 6 * (NGX_HTTP_SANDBOX_MAX_REASON
-                                   + 2 * NGX_HTTP_SANDBOX_MAX_WORD));
+                                   + 2 * NGX_HTTP_SANDBOX_MAX_WORD)
+                            + ngx_http_sandbox_egress_limits_size(egress));
     if (b == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -103,6 +110,7 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
     p = ngx_http_sandbox_limits_text(p, "reason", &health.reason);
     p = ngx_http_sandbox_limits_text(p, "runtime", &health.runtime);
     p = ngx_http_sandbox_limits_text(p, "version", &health.version);
+    p = ngx_sprintf(p, ",\"base\":\"%V\"", &slcf->base);
 
     p = ngx_http_sandbox_limits_caps(p, slcf);
 
@@ -128,6 +136,7 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
         p = ngx_sprintf(p, "},\"store\":null");
     }
 
+    p = ngx_http_sandbox_egress_limits(p, egress, in_force);
     p = ngx_sprintf(p, ",\"hardCaps\":[");
     comma = 0;
 

@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_sandbox_conf.h"
+#include "ngx_http_sandbox_egress.h"
 #include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_mcp.h"
 #include "ngx_http_sandbox_skills.h"
@@ -144,6 +145,13 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
     { ngx_string("sandbox_runner_key"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_sandbox_conf_runner_key,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_base"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_base,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -365,6 +373,20 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
       0,
       NULL },
 
+    { ngx_string("sandbox_egress_policy"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_egress_policy,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_egress"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_sandbox_conf_egress,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("sandbox_connect_timeout"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_sandbox_conf_time,
@@ -459,6 +481,8 @@ ngx_http_sandbox_create_main_conf(ngx_conf_t *cf)
     if (ngx_array_init(&smcf->runners, cf->pool, 2,
                        sizeof(ngx_http_sandbox_runner_t *))
         != NGX_OK
+        || ngx_array_init(&smcf->bases, cf->pool, 1, sizeof(ngx_str_t))
+           != NGX_OK
         || ngx_array_init(&smcf->key_sets, cf->pool, 1,
                           sizeof(ngx_http_sandbox_key_set_t *))
            != NGX_OK
@@ -494,6 +518,8 @@ ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
      *     conf->serves = 0;
      *     conf->prefix = { 0, NULL };
      *     conf->backend = NULL;
+     *     conf->base = { 0, NULL };
+     *     conf->base_number = 0;
      *     conf->socket = { 0, NULL };
      *     conf->key = NULL;
      *     conf->runner = NULL;
@@ -561,9 +587,22 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->skills = prev->skills;
     }
 
+    if (conf->base.data == NULL) {
+        conf->base = prev->base;
+        conf->base_number = prev->base_number;
+    }
+
+    if (conf->base.data == NULL) {
+        ngx_str_set(&conf->base, "default");
+    }
+
     if (conf->store == NGX_CONF_UNSET_PTR) {
         conf->quota = prev->quota;
         ngx_conf_merge_ptr_value(conf->store, prev->store, NULL);
+    }
+
+    if (conf->egress == NULL) {
+        conf->egress = prev->egress;
     }
 
     if (conf->backend == NULL) {
@@ -628,7 +667,8 @@ ngx_http_sandbox_merge_serves(ngx_conf_t *cf,
     if (ngx_http_sandbox_prefix(cf, clcf, prev, conf, here) != NGX_OK
         || ngx_http_sandbox_require(cf, conf, &clcf->name) != NGX_OK
         || ngx_http_sandbox_policy_realm(cf, conf, &clcf->name) != NGX_OK
-        || ngx_http_sandbox_mcp_names(cf, conf) != NGX_OK)
+        || ngx_http_sandbox_mcp_names(cf, conf) != NGX_OK
+        || ngx_http_sandbox_egress_serves(conf) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -830,6 +870,10 @@ ngx_http_sandbox_postconfiguration(ngx_conf_t *cf)
     ngx_http_sandbox_main_conf_t  *smcf;
 
     smcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_sandbox_module);
+
+    if (ngx_http_sandbox_egress_init(cf, smcf) != NGX_OK) {
+        return NGX_ERROR;
+    }
 
     if (smcf->metrics && smcf->zone.shm_zone == NULL
         && ngx_http_sandbox_zone_default(cf, smcf) != NGX_OK)

@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_sandbox_conversations.h"
+#include "ngx_http_sandbox_egress.h"
 #include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_mcp.h"
 
@@ -105,7 +106,7 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
 
     preamble.version = SANDBOX_WIRE_VERSION;
     preamble.operation = (uint8_t) wire->operation;
-    preamble.flags = (uint16_t) wire->flags;
+    preamble.flags = (uint8_t) wire->flags;
     preamble.head = (uint32_t) wire->head.len;
     preamble.body = ngx_http_sandbox_passes(ctx)
                     ? ngx_http_sandbox_stdin_body(r)
@@ -114,6 +115,8 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     preamble.memory = (uint32_t) (slcf->caps.memory >> 20);
     preamble.disk = (uint32_t) (slcf->caps.disk >> 20);
     preamble.processes = (uint32_t) slcf->caps.processes;
+    preamble.egress = ngx_http_sandbox_egress_id(r, ctx);
+    preamble.base = (uint16_t) slcf->base_number;
 
     ngx_memcpy(preamble.key, slcf->runner->key, SANDBOX_WIRE_KEY_SIZE);
     ngx_memcpy(preamble.session, ctx->session, SANDBOX_WIRE_SESSION_SIZE);

@@ -30,7 +30,6 @@
 static int runner_host_state(runner_host_t *host, runner_error_t *err);
 static int runner_host_runtime(runner_host_t *host, runner_error_t *err);
 static int runner_host_bundles(runner_host_t *host, runner_error_t *err);
-static int runner_host_base(runner_host_t *host, runner_error_t *err);
 static int runner_host_copy(int from, int to);
 
 
@@ -57,7 +56,7 @@ runner_host_open(runner_host_t *host, const runner_options_t *options,
     if (runner_host_state(host, err) == -1
         || runner_host_runtime(host, err) == -1
         || runner_host_bundles(host, err) == -1
-        || runner_host_base(host, err) == -1)
+        || runner_bases_open(&host->bases, options, err) == -1)
     {
         return -1;
     }
@@ -186,37 +185,6 @@ runner_host_bundles(runner_host_t *host, runner_error_t *err)
     if (host->bundles == -1) {
         return runner_error(err, "no_state", errno, "can't open "
                             RUNNER_BUNDLES);
-    }
-
-    return 0;
-}
-
-
-static int
-runner_host_base(runner_host_t *host, runner_error_t *err)
-{
-    char         path[PATH_MAX + 64];
-    struct stat  st;
-
-    if (realpath(host->options->base, host->base) == NULL
-        || snprintf(path, sizeof(path), "%s/usr/bin", host->base) < 0
-        || stat(path, &st) == -1)
-    {
-        return runner_error(err, "no_base", errno, "there is no root file "
-                            "system in \"%s\".  Remedy: make base",
-                            host->options->base);
-    }
-
-    snprintf(path, sizeof(path), "%s/usr/share/sandbox/env", host->base);
-
-    if (runner_file_read(AT_FDCWD, path, host->env, sizeof(host->env)) == -1) {
-
-        if (errno != ENOENT) {
-            return runner_error(err, "no_base", errno, "can't read \"%s\"",
-                                path);
-        }
-
-        host->env[0] = '\0';
     }
 
     return 0;

@@ -9,13 +9,11 @@
 #include <limits.h>
 #include <stdint.h>
 
+#include "base.h"
 #include "cgroup.h"
 #include "error.h"
 #include "options.h"
 #include "runtime.h"
-
-
-#define RUNNER_HOST_ENV  16384                   /* bytes */
 
 
 typedef struct {
@@ -33,9 +31,8 @@ typedef struct {
     char               runtime_dir[PATH_MAX];
     int                sockets;          /* of the runtime directory */
 
-    char               base[PATH_MAX];   /* no links in it */
+    runner_bases_t     bases;
     char               agent[PATH_MAX];  /* directory with the agent in it */
-    char               env[RUNNER_HOST_ENV];    /* NAME=VALUE lines */
     uint64_t           descriptors;      /* limit of an agent */
 
     runner_cgroups_t   cgroups;

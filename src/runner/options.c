@@ -34,6 +34,7 @@ enum {
 
 static int runner_option(runner_options_t *options, int option,
     const char *name, runner_error_t *err);
+static int runner_option_base(runner_options_t *options, runner_error_t *err);
 static int runner_option_number(runner_options_t *options, int option,
     const char *name, runner_error_t *err);
 static int runner_options_activation(runner_options_t *options,
@@ -228,8 +229,7 @@ runner_option(runner_options_t *options, int option, const char *name,
         return 0;
 
     case OPTION_BASE:
-        options->base = optarg;
-        return 0;
+        return runner_option_base(options, err);
 
     case OPTION_AGENT:
         options->agent = optarg;
@@ -305,6 +305,64 @@ runner_option(runner_options_t *options, int option, const char *name,
 }
 
 
+/* DIR is that of "default"; what is before a "=" and no path is a name */
+
+static int
+runner_option_base(runner_options_t *options, runner_error_t *err)
+{
+    char                  *end;
+    size_t                 length;
+    unsigned               i, number;
+    runner_option_base_t  *base, *other;
+
+    if (options->nbases == RUNNER_MAX_BASES) {
+        return runner_error(err, "bad_option", 0, "--base stands there more "
+                            "than %d times", RUNNER_MAX_BASES);
+    }
+
+    base = &options->bases[options->nbases];
+    end = strchr(optarg, '=');
+    length = end ? (size_t) (end - optarg) : 0;
+
+    if (end == NULL || memchr(optarg, '/', length) != NULL) {
+        strcpy(base->name, "default");
+        base->dir = optarg;
+
+    } else if (sandbox_command_id_valid((uint8_t *) optarg, length)) {
+        memcpy(base->name, optarg, length);
+        base->name[length] = '\0';
+        base->dir = end + 1;
+
+    } else {
+        return runner_error(err, "bad_option", 0, "the name in --base \"%s\" "
+                            "must be 1 to %d of A-Z a-z 0-9 . _ -", optarg,
+                            SANDBOX_WIRE_MAX_COMMAND_ID);
+    }
+
+    number = sandbox_base_number(base->name, strlen(base->name));
+
+    for (i = 0; i < options->nbases; i++) {
+        other = &options->bases[i];
+
+        if (strcmp(other->name, base->name) == 0) {
+            return runner_error(err, "bad_option", 0, "--base \"%s\": there "
+                                "is another one of that name", base->name);
+        }
+
+        if (sandbox_base_number(other->name, strlen(other->name)) == number) {
+            return runner_error(err, "bad_option", 0, "--base: nginx can't "
+                                "tell \"%s\" from \"%s\", both names have "
+                                "the number %u.  Remedy: rename one of them",
+                                base->name, other->name, number);
+        }
+    }
+
+    options->nbases++;
+
+    return 0;
+}
+
+
 static int
 runner_option_number(runner_options_t *options, int option, const char *name,
     runner_error_t *err)
@@ -369,10 +427,18 @@ runner_options_activation(runner_options_t *options, runner_error_t *err)
 static int
 runner_options_check(runner_options_t *options, runner_error_t *err)
 {
+    unsigned     i;
     const char  *missing;
 
+    for (i = 0; i < options->nbases; i++) {
+        if (strcmp(options->bases[i].name, "default") == 0) {
+            break;
+        }
+    }
+
     missing = options->state == NULL ? "--state"
-              : options->base == NULL ? "--base"
+              : options->nbases == 0 ? "--base"
+              : i == options->nbases ? "--base DIR, that of \"default\","
               : options->agent == NULL ? "--agent"
               : options->probe ? NULL
               : options->key_file == NULL ? "--key-file"

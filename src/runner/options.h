@@ -15,14 +15,20 @@
 
 #define RUNNER_VERSION        "0.1.0"
 #define RUNNER_MAX_PEERS      16
+#define RUNNER_MAX_BASES      16
 #define RUNNER_MAX_SANDBOXES  4000               /* there are 4096 id ranges */
+
+
+typedef struct {
+    char         name[SANDBOX_WIRE_MAX_COMMAND_ID + 1];
+    const char  *dir;
+} runner_option_base_t;
 
 
 typedef struct {
     const char  *socket;                 /* path, NULL with --listen-fd */
     const char  *key_file;
     const char  *state;
-    const char  *base;
     const char  *agent;
     const char  *runtime;                /* NULL: crun, then runc */
     char         runtime_dir[PATH_MAX];  /* "" until the state is known */
@@ -48,6 +54,8 @@ typedef struct {
 
     uid_t        peers[RUNNER_MAX_PEERS];
     unsigned     npeers;
+    runner_option_base_t  bases[RUNNER_MAX_BASES];
+    unsigned     nbases;
     gid_t        group;                  /* of the socket, -1: root's */
 
     uint8_t      key[SANDBOX_WIRE_KEY_SIZE];

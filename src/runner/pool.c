@@ -65,7 +65,8 @@ runner_pool_fill(runner_t *runner)
 
 
 runner_container_t *
-runner_pool_take(runner_t *runner, uint32_t memory, uint32_t disk)
+runner_pool_take(runner_t *runner, uint32_t memory, uint32_t disk,
+    unsigned base)
 {
     runner_pool_t        *pool;
     runner_container_t   *container, **p, *other;
@@ -74,6 +75,10 @@ runner_pool_take(runner_t *runner, uint32_t memory, uint32_t disk)
     memory = memory ? memory : runner->options->memory;
     disk = disk ? disk : runner->options->disk;
     other = NULL;
+
+    if (base) {
+        return NULL;
+    }
 
     for (p = &pool->first; (container = *p) != NULL;
          p = &container->pool_next)

@@ -15,10 +15,11 @@ void runner_pool_fill(runner_t *runner);
 
 /*
  * One with so much memory, on which the size of its /tmp depends, and disk
- * (MiB; 0: the default), or NULL; no more the pool's.
+ * (MiB; 0: the default), or NULL; no more the pool's.  All are of the default
+ * base.
  */
 runner_container_t *runner_pool_take(runner_t *runner, uint32_t memory,
-    uint32_t disk);
+    uint32_t disk, unsigned base);
 
 /* One of the pool's has become ready; it died, or could not be made. */
 void runner_pool_ready(runner_container_t *container);

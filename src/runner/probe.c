@@ -46,13 +46,20 @@ static int runner_probe_read(int fd, uint8_t *p, size_t size);
 int
 runner_probe(runner_host_t *host, int verbose, runner_error_t *err)
 {
+    unsigned        i;
     runner_error_t  first;
 
     if (verbose) {
         printf("ok   cgroup: %s, memory pids cpu%s\n",
                runner_cgroup_layout_name(host->cgroups.layout),
                host->cgroups.swap ? " swap" : "");
-        printf("ok   base: %s\n", host->base);
+
+        for (i = 0; i < host->bases.n; i++) {
+            printf("ok   base: %s%s%s\n", host->bases.all[i].path,
+                   host->bases.all[i].number ? ", for sandbox_base " : "",
+                   host->bases.all[i].number ? host->bases.all[i].name : "");
+        }
+
         fflush(stdout);
     }
 

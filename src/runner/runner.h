@@ -163,6 +163,7 @@ struct runner_sandbox_s {
     uint32_t              memory;        /* what nginx asked for last */
     uint32_t              disk;
     uint32_t              processes;
+    unsigned              base;          /* its number; 0: the default */
     int                   created;       /* no agent was told of it yet */
     int                   live;          /* counted against the limits */
     int                   dirty;         /* used since the last sync */

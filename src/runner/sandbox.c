@@ -28,6 +28,7 @@ static runner_sandbox_t *runner_sandbox_create(runner_conn_t *conn);
 static void runner_sandbox_instance(runner_sandbox_t *sandbox);
 static void runner_sandbox_caps(runner_sandbox_t *sandbox,
     const sandbox_preamble_t *preamble);
+static int runner_sandbox_base(runner_conn_t *conn);
 static int runner_sandbox_obtain(runner_sandbox_t *sandbox);
 static int runner_sandbox_claim(runner_sandbox_t *sandbox);
 static void runner_sandbox_wake(runner_sandbox_t *sandbox);
@@ -68,6 +69,12 @@ runner_sandbox_route(runner_conn_t *conn)
     if (sandbox == NULL && (preamble->flags & SANDBOX_FLAG_NO_CREATE)) {
         runner_conn_refuse(conn, "no_sandbox", "The conversation has no "
                            "sandbox; its first command makes one.", 0);
+        return;
+    }
+
+    if ((sandbox == NULL || (preamble->flags & SANDBOX_FLAG_FRESH))
+        && runner_sandbox_base(conn) == -1)
+    {
         return;
     }
 
@@ -207,6 +214,45 @@ runner_sandbox_caps(runner_sandbox_t *sandbox,
     sandbox->processes = runner_sandbox_bound(preamble->processes,
                                               SANDBOX_WIRE_MIN_PROCESSES,
                                               SANDBOX_WIRE_MAX_PROCESSES);
+
+    /* with one that is not there only what makes no sandbox comes here */
+
+    if (runner_base_find(&sandbox->runner->host.bases, preamble->base)) {
+        sandbox->base = preamble->base;
+    }
+}
+
+
+/* a base that the runner has, for a new instance.  -1: conn is refused */
+
+static int
+runner_sandbox_base(runner_conn_t *conn)
+{
+    char      names[512];
+    uint64_t  now;
+
+    static uint64_t  quiet;
+
+    if (runner_base_find(&conn->runner->host.bases, conn->preamble.base)) {
+        return 0;
+    }
+
+    now = conn->runner->loop.now;
+
+    if (now >= quiet) {
+        quiet = now + RUNNER_SANDBOX_QUIET;
+
+        runner_bases_names(&conn->runner->host.bases, names, sizeof(names));
+        runner_log(RUNNER_LOG_ERROR, "nginx asks for a base that is none of "
+                   "%s (number %u).  Remedy: start sandbox-runner with --base "
+                   "NAME=DIR, with the NAME of nginx's \"sandbox_base\"",
+                   names, conn->preamble.base);
+    }
+
+    runner_conn_refuse(conn, "unknown_base", "The runner has no base image of "
+                       "the name that the gateway asks for.", 30);
+
+    return -1;
 }
 
 
@@ -220,11 +266,20 @@ runner_sandbox_obtain(runner_sandbox_t *sandbox)
     runner_t            *runner;
     runner_record_t     *record;
     runner_container_t  *container;
+    const runner_base_t *base;
 
     runner = sandbox->runner;
 
-    container = runner_pool_take(runner, sandbox->memory,
-                                 sandbox->disk);
+    base = runner_base_find(&runner->host.bases, sandbox->base);
+
+    if (base == NULL) {
+        runner_log(RUNNER_LOG_ERROR, "sandbox %s can't be made anew: its base "
+                   "is no more among --base", sandbox->id);
+        return -1;
+    }
+
+    container = runner_pool_take(runner, sandbox->memory, sandbox->disk,
+                                 base->number);
     pooled = container != NULL;
 
     if (container == NULL) {
@@ -233,6 +288,10 @@ runner_sandbox_obtain(runner_sandbox_t *sandbox)
 
         if (container == NULL) {
             return -1;
+        }
+
+        if (base->number) {
+            strcpy(container->slot.record.base_name, base->name);
         }
     }
 
@@ -579,24 +638,26 @@ runner_sandbox_not_started(runner_sandbox_t *sandbox,
 
 
 /*
- * Counts a start that failed, or a death.  A full disk does not get better by
- * trying; too many of the others in a short time: nobody waits any longer.
+ * Counts a start that failed, or a death.  A full disk, or a base that is not
+ * there, does not get better by trying; too many of the others in a short
+ * time: nobody waits any longer.
  */
 
 static void
 runner_sandbox_failure(runner_sandbox_t *sandbox, const runner_error_t *err)
 {
-    int        full;
+    int        full, unknown;
     uint64_t   now;
 
     now = sandbox->runner->loop.now;
+    unknown = err != NULL && strcmp(err->code, "unknown_base") == 0;
     full = err != NULL && strcmp(err->code, "disk_full") == 0;
 
     memmove(sandbox->failures + 1, sandbox->failures,
             sizeof(sandbox->failures) - sizeof(sandbox->failures[0]));
     sandbox->failures[0] = now;
 
-    if (!full
+    if (!full && !unknown
         && (sandbox->failures[RUNNER_FAILURES - 1] == 0
             || now - sandbox->failures[RUNNER_FAILURES - 1]
                > RUNNER_FAILURES_MS))
@@ -616,6 +677,13 @@ runner_sandbox_failure(runner_sandbox_t *sandbox, const runner_error_t *err)
     if (full) {
         runner_sandbox_refuse(sandbox, "disk_full", "the runner's disk is "
                               "full", 30);
+        return;
+    }
+
+    if (unknown) {
+        runner_sandbox_refuse(sandbox, "unknown_base", "The runner has no "
+                              "base image of the name that this sandbox was "
+                              "made from.", 30);
         return;
     }
 
@@ -714,6 +782,12 @@ runner_sandbox_reset(runner_conn_t *conn, runner_sandbox_t *sandbox)
     runner_container_t  *container;
 
     container = NULL;
+
+    if ((sandbox != NULL || !(conn->preamble.flags & SANDBOX_FLAG_NO_CREATE))
+        && runner_sandbox_base(conn) == -1)
+    {
+        return;
+    }
 
     if (runner_admit(conn->runner, &refusal) == -1) {
         runner_conn_refuse(conn, refusal.code, refusal.detail,
@@ -902,6 +976,10 @@ runner_sandbox_found(runner_container_t *container)
     sandbox->memory = record->memory;
     sandbox->disk = record->disk;
     sandbox->processes = record->processes;
+    sandbox->base = record->base_name[0]
+                    ? sandbox_base_number(record->base_name,
+                                          strlen(record->base_name))
+                    : 0;
 
     if (runner->instance < record->instance) {
         runner->instance = record->instance;

@@ -60,6 +60,8 @@ typedef struct {
 } runner_slot_sched_t;
 
 
+static int runner_slot_base(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err);
 static int runner_slot_open(runner_host_t *host, const runner_slot_t *slot);
 static int runner_slot_start_in(runner_host_t *host, runner_slot_t *slot,
     int dir, runner_error_t *err);
@@ -100,6 +102,10 @@ runner_slot_create(runner_host_t *host, runner_slot_t *slot,
     uint64_t        left;
     runner_error_t  ignored;
 
+    if (runner_slot_base(host, slot, err) == -1) {
+        return -1;
+    }
+
     if (!runner_host_space(host, &left)) {
         return runner_error(err, "disk_full", 0, "only %llu MiB are free below"
                             " \"%s\", %u are kept free.  Remedy: delete "
@@ -115,8 +121,6 @@ runner_slot_create(runner_host_t *host, runner_slot_t *slot,
                             errno, "can't make the directory of slot %s",
                             name);
     }
-
-    strcpy(slot->record.base, host->base);
 
     dir = runner_slot_open(host, slot);
     rc = dir == -1 ? runner_error(err, "internal", errno, "open") : 0;
@@ -159,12 +163,18 @@ runner_slot_start(runner_host_t *host, runner_slot_t *slot,
 
     if (stat(slot->record.base, &st) == -1) {
         runner_log(RUNNER_LOG_WARN, "the base \"%s\" of sandbox %s is gone, "
-                   "it wakes on \"%s\"", slot->record.base, slot->record.id,
-                   host->base);
-        strcpy(slot->record.base, host->base);
+                   "it wakes on the one that has its name now",
+                   slot->record.base, slot->record.id);
+        rc = runner_slot_base(host, slot, err);
+
+    } else {
+        rc = 0;
     }
 
-    rc = runner_slot_start_in(host, slot, dir, err);
+    if (rc == 0) {
+        rc = runner_slot_start_in(host, slot, dir, err);
+    }
+
     close(dir);
 
     if (rc == -1) {
@@ -173,6 +183,27 @@ runner_slot_start(runner_host_t *host, runner_slot_t *slot,
     }
 
     return rc;
+}
+
+
+static int
+runner_slot_base(runner_host_t *host, runner_slot_t *slot,
+    runner_error_t *err)
+{
+    const runner_base_t  *base;
+
+    base = runner_base_named(&host->bases, slot->record.base_name);
+
+    if (base == NULL) {
+        return runner_error(err, "unknown_base", 0, "there is no base \"%s\" "
+                            "any more.  Remedy: start sandbox-runner with "
+                            "--base %s=DIR", slot->record.base_name,
+                            slot->record.base_name);
+    }
+
+    strcpy(slot->record.base, base->path);
+
+    return 0;
 }
 
 
@@ -435,7 +466,7 @@ runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
     runner_error_t *err)
 {
     int               rc, dir;
-    char              path[128], name[16], *text;
+    char              path[128], name[16], env[RUNNER_BASE_ENV], *text;
     size_t            i;
     json_t           *config;
     runner_bundle_t   bundle;
@@ -444,6 +475,10 @@ runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
 
     snprintf(name, sizeof(name), "%u", slot->record.number);
     runner_slot_unbundle(host, slot);
+
+    if (runner_base_env(slot->record.base, env, err) == -1) {
+        return -1;
+    }
 
     rc = mkdirat(host->bundles, name, 0711);
     dir = openat(host->bundles, name,
@@ -474,7 +509,7 @@ runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
     bundle.limits = host->cgroups.layout != RUNNER_CGROUP_V2;
     bundle.descriptors = host->descriptors;
     bundle.cgroup = path;
-    bundle.env = host->env;
+    bundle.env = env;
 
     config = runner_bundle(&bundle);
     text = config ? json_dumps(config, JSON_COMPACT) : NULL;

@@ -20,7 +20,7 @@ enum {
     FIELD_NUMBER = 0, FIELD_SESSION, FIELD_TENANT, FIELD_ID, FIELD_INSTANCE,
     FIELD_CREATED, FIELD_USED, FIELD_COMMANDS, FIELD_MEMORY, FIELD_DISK,
     FIELD_PROCESSES, FIELD_IDS, FIELD_PID, FIELD_START, FIELD_DELETED,
-    FIELD_BASE, FIELD_LAST
+    FIELD_BASE, FIELD_BASE_NAME, FIELD_LAST
 };
 
 
@@ -31,7 +31,7 @@ static int runner_record_field(runner_record_t *record, int field,
 static const char  *runner_record_names[] = {
     "number", "session", "tenant", "id", "instance", "created", "used",
     "commands", "memory", "disk", "processes", "ids", "pid", "start",
-    "deleted", "base"
+    "deleted", "base", "base-name"
 };
 
 
@@ -63,6 +63,7 @@ runner_record_write(const runner_record_t *record, char *text, size_t size)
                  "start %llu\n"
                  "deleted %d\n"
                  "base %s\n"
+                 "%s%s%s"
                  "end\n",
                  record->number, session, tenant, record->id,
                  (unsigned long long) record->instance,
@@ -72,7 +73,9 @@ runner_record_write(const runner_record_t *record, char *text, size_t size)
                  record->memory, record->disk, record->processes,
                  record->ids, record->pid,
                  (unsigned long long) record->start_time,
-                 record->deleted, record->base);
+                 record->deleted, record->base,
+                 record->base_name[0] ? "base-name " : "", record->base_name,
+                 record->base_name[0] ? "\n" : "");
 
     return n > 0 && (size_t) n < size ? n : 0;
 }
@@ -107,6 +110,11 @@ runner_record_read(runner_record_t *record, const char *text)
         line[end - text] = '\0';
 
         if (strcmp(line, "end") == 0) {
+
+            /* the last one is there where the base is not the default */
+
+            seen |= 1u << FIELD_BASE_NAME;
+
             return seen == (1u << FIELD_LAST) - 1 && end[1] == '\0' ? 0 : -1;
         }
 
@@ -170,6 +178,14 @@ runner_record_field(runner_record_t *record, int field, const char *value)
         }
 
         strcpy(record->base, value);
+        return 0;
+
+    case FIELD_BASE_NAME:
+        if (!sandbox_command_id_valid((uint8_t *) value, strlen(value))) {
+            return -1;
+        }
+
+        strcpy(record->base_name, value);
         return 0;
     }
 

@@ -36,6 +36,7 @@ typedef struct {
     uint64_t   start_time;               /* of the process, clock ticks */
     int        deleted;                  /* a tombstone */
     char       base[PATH_MAX];           /* root file system below it */
+    char       base_name[SANDBOX_WIRE_MAX_COMMAND_ID + 1];  /* "": default */
 } runner_record_t;
 
 

@@ -76,7 +76,8 @@ runner_warm_job(runner_job_t *job)
     warm = job->data;
     warm->left = runner_warm_room();
 
-    dir = open(warm->runner->host.base, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+    dir = open(runner_base_find(&warm->runner->host.bases, 0)->path,
+               O_RDONLY|O_DIRECTORY|O_CLOEXEC);
 
     if (dir == -1) {
         return;

@@ -89,6 +89,7 @@ static const struct {
     { "at_capacity",        503 },
     { "runner_stopping",    503 },
     { "sandbox_failed",     503 },       /* it could not be started */
+    { "unknown_base",       503 },       /* the runner has no such image */
     { "runner_lost",        503 },
     { "disk_full",          507 },
     { "internal",           500 }
@@ -104,7 +105,8 @@ sandbox_preamble_read(const uint8_t *p, sandbox_preamble_t *preamble)
 
     preamble->version = p[7];
     preamble->operation = p[8];
-    preamble->flags = sandbox_get16(p + 10);
+    preamble->base = sandbox_get16(p + 9);
+    preamble->flags = p[11];
     preamble->head = sandbox_get32(p + 12);
     preamble->body = sandbox_get64(p + 16);
     preamble->instance = sandbox_get64(p + 24);
@@ -118,7 +120,6 @@ sandbox_preamble_read(const uint8_t *p, sandbox_preamble_t *preamble)
 
     if (preamble->version < SANDBOX_WIRE_VERSION_MIN
         || preamble->version > SANDBOX_WIRE_VERSION
-        || p[9] != 0
         || (preamble->flags & ~(SANDBOX_FLAG_FRESH|SANDBOX_FLAG_NO_CREATE))
         || preamble->head > SANDBOX_WIRE_MAX_HEAD
         || (preamble->body > sandbox_body_max(preamble->operation)
@@ -156,7 +157,8 @@ sandbox_preamble_write(uint8_t *p, const sandbox_preamble_t *preamble)
 
     p[7] = preamble->version;
     p[8] = preamble->operation;
-    sandbox_put16(p + 10, preamble->flags);
+    sandbox_put16(p + 9, preamble->base);
+    p[11] = preamble->flags;
     sandbox_put32(p + 12, preamble->head);
     sandbox_put64(p + 16, preamble->body);
     sandbox_put64(p + 24, preamble->instance);
@@ -459,6 +461,27 @@ sandbox_command_id_valid(const uint8_t *p, size_t length)
     }
 
     return 1;
+}
+
+
+unsigned
+sandbox_base_number(const char *name, size_t length)
+{
+    size_t    i;
+    uint32_t  hash;
+
+    if (length == sizeof("default") - 1 && memcmp(name, "default", length) == 0)
+    {
+        return 0;
+    }
+
+    hash = 2166136261;
+
+    for (i = 0; i < length; i++) {
+        hash = (hash ^ (uint8_t) name[i]) * 16777619;
+    }
+
+    return 1 + hash % UINT16_MAX;
 }
 
 

@@ -117,8 +117,8 @@ enum {
 
 /* of the preamble */
 
-#define SANDBOX_FLAG_FRESH           0x0001      /* replace the sandbox first */
-#define SANDBOX_FLAG_NO_CREATE       0x0002      /* no sandbox: no_sandbox */
+#define SANDBOX_FLAG_FRESH           0x01        /* replace the sandbox first */
+#define SANDBOX_FLAG_NO_CREATE       0x02        /* no sandbox: no_sandbox */
 
 
 typedef enum {
@@ -364,7 +364,8 @@ typedef enum {
 typedef struct {
     uint8_t        version;
     uint8_t        operation;
-    uint16_t       flags;
+    uint16_t       base;                 /* number of its name; 0: default */
+    uint8_t        flags;
     uint32_t       head;                 /* bytes */
     uint64_t       body;                 /* bytes, or ..._BODY_CHUNKED */
     uint64_t       instance;             /* 0: current, or create */
@@ -420,7 +421,7 @@ typedef struct {
 
 /*
  * Reads 128 bytes.  SANDBOX_BAD: not our magic, a version we do not speak,
- * a head or body over its maximum, an unknown flag, a reserved byte set.
+ * a head or body over its maximum, an unknown flag.
  * An unknown operation is left to the caller, who knows which are its own.
  */
 int sandbox_preamble_read(const uint8_t *p, sandbox_preamble_t *preamble);
@@ -495,6 +496,12 @@ const char *sandbox_file_type_name(unsigned type);
 
 /* 1: bytes are 1-64 of [A-Za-z0-9._-]. */
 int sandbox_command_id_valid(const uint8_t *p, size_t length);
+
+/*
+ * What a preamble has for the name of a base image, which is as a command id:
+ * 0 for "default", 1 to 65535 (FNV-1a) for the others.
+ */
+unsigned sandbox_base_number(const char *name, size_t length);
 
 uint16_t sandbox_get16(const uint8_t *p);
 uint32_t sandbox_get32(const uint8_t *p);

@@ -191,18 +191,19 @@ def unique(pairs, repeated=("ENV", "NOTICE", "STAGE", "STAGE_BODY",
 class Preamble:
     NAMES = ("operation", "flags", "head", "body", "instance", "key",
              "session", "tenant", "memory", "disk", "processes", "egress",
-             "version")
+             "version", "base")
 
     def __init__(self, operation, flags=0, head=0, body=0, instance=0,
                  key=bytes(32), session=bytes(32), tenant=bytes(16),
-                 memory=0, disk=0, processes=0, egress=0, version=VERSION):
+                 memory=0, disk=0, processes=0, egress=0, version=VERSION,
+                 base=0):
         for name in self.NAMES:
             setattr(self, name, locals()[name])
 
     def encode(self):
-        return (MAGIC + bytes((self.version, self.operation, 0))
-                + struct.pack(">HIQQ", self.flags, self.head, self.body,
-                              self.instance)
+        return (MAGIC + bytes((self.version, self.operation))
+                + struct.pack(">HBIQQ", self.base, self.flags, self.head,
+                              self.body, self.instance)
                 + self.key + self.session + self.tenant
                 + struct.pack(">IIII", self.memory, self.disk,
                               self.processes, self.egress))
@@ -211,10 +212,11 @@ class Preamble:
     def decode(cls, data):
         if len(data) != PREAMBLE_SIZE or data[:7] != MAGIC:
             raise Bad("not a preamble")
-        flags, head, body, instance = struct.unpack_from(">HIQQ", data, 10)
+        base, flags, head, body, instance = struct.unpack_from(
+            ">HBIQQ", data, 9)
         memory, disk, processes, egress = struct.unpack_from(
             ">IIII", data, 112)
-        if data[9] or flags & ~3:
+        if flags & ~3:
             raise Bad("a reserved bit of the preamble is set")
         most = {COMMAND: (64 << 20) + (256 << 32), FILE_WRITE: 4 << 30}
         if head > 768 * 1024 or (body != CHUNKED
@@ -222,7 +224,15 @@ class Preamble:
             raise Bad("head or body of the preamble is too long")
         return cls(data[8], flags, head, body, instance, data[32:64],
                    data[64:96], data[96:112], memory, disk, processes, egress,
-                   data[7])
+                   data[7], base)
+
+
+def base_number(name):
+    """What a preamble has for the name of a base image."""
+    h = 0x811c9dc5
+    for b in name.encode():
+        h = ((h ^ b) * 0x01000193) % 2 ** 32
+    return 0 if name == "default" else 1 + h % 65535
 
 
 # --- frames ---------------------------------------------------------------

@@ -190,6 +190,9 @@ T = {
                                    TIMES + ["0", "999ms", "25h"]),
     "sandbox_memory": cap("1g", ["32m", "1024g", "1g"],
                           SIZES + ["31m", "1025g"]),
+    "sandbox_base": Directive(
+        "default", ["default", "data-science_3.2", "x" * 64],
+        ["", "a b", "a/b", "a=b", "\u00e4", ("x" * 65, "x" * 64)]),
     "sandbox_disk": cap("1g", ["32m", "1024g", "1g"],
                         SIZES + ["31m", "1025g"]),
     "sandbox_output": cap("256k", ["1k", "4m", "256k"],
@@ -574,6 +577,11 @@ def combinations():
             for n in range(65)]
     refused("65 keys", at("location", many),
             ["sandbox_jwt_secret_file", "/secret"], "            " + many[-1])
+    # found by trying: both are 54878 on the wire
+    refused("two bases of one number", conf(
+        http=["sandbox_base b538;"], server=["sandbox_base b648;"]),
+        ["sandbox_base", "b538", "b648", "54878"],
+        "        sandbox_base b648;")
     refused("nine keys without a kid",
             at("location", ["sandbox_jwt_secret_file DIR/secret;"] * 9),
             ["/s/", "HS256", "kid"])
@@ -749,14 +757,16 @@ def inheritance():
         for name, (member, kind) in LIMITS.items():
             same(got[member], number(T[name].default, kind),
                  "default of " + name)
+        same(got["base"], "default")
         got = got["sandboxes"]
         same((got["running"], got["queued"], got["idleSeconds"]),
              (10, 200, 600), "defaults of sandbox_zone")
-        g.configure(http=lines(other, small))
+        g.configure(http=lines(other, small) + " sandbox_base data;")
         g.reload()
         for path, values, special in (("/sandbox/", other, small),
                                       ("/inner/", inner, least)):
             got = g.request("GET", path + "v1/limits").json
+            same(got["base"], "data", path)
             for name, (member, kind) in LIMITS.items():
                 same(got[member],
                      number(special.get(name, values[kind]), kind),

@@ -2,7 +2,8 @@
  * The runner's key file: 64 hex digits, and nobody else may read it.
  */
 
-/* link: src/runner/options.c src/runner/file.c src/runner/error.c src/runner/log.c */
+/* link: src/runner/options.c src/runner/file.c src/runner/error.c */
+/* link: src/runner/log.c src/wire/sandbox_wire.c */
 /* flags: -U_GNU_SOURCE */
 
 #define _GNU_SOURCE

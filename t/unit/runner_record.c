@@ -3,7 +3,7 @@
  * changed is refused and never half believed.
  */
 
-/* link: src/runner/state.c src/runner/file.c */
+/* link: src/runner/state.c src/runner/file.c src/wire/sandbox_wire.c */
 /* flags: -U_GNU_SOURCE */
 
 #include <stdlib.h>
@@ -49,6 +49,7 @@ sample(runner_record_t *record)
     record->start_time = 99887766;
     record->deleted = 1;
     strcpy(record->base, "/var/cache/a base/root");
+    strcpy(record->base_name, "data-science_3");
 }
 
 
@@ -65,6 +66,15 @@ roundtrip(void)
     is_number(n, strlen(text), "the length is that of the text");
     is_number(runner_record_read(&again, text), 0, "it is read");
     ok(memcmp(&record, &again, sizeof(record)) == 0, "and is the same");
+
+    record.base_name[0] = '\0';
+    (void) runner_record_write(&record, text, sizeof(text));
+    ok(strstr(text, "base-name") == NULL, "the default base has no line");
+    is_number(runner_record_read(&again, text), 0, "as in older records");
+    is_string(again.base_name, "", "which had none but it");
+
+    sample(&record);
+    n = runner_record_write(&record, text, sizeof(text));
 
     is_number(runner_record_write(&record, text, n), 0,
               "one byte too small is too small");

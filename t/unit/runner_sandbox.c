@@ -3,9 +3,8 @@
  * pairs, an agent is the other end of a control channel, slots are made up.
  */
 
-/* link: src/runner/admit.c src/runner/conn.c src/runner/container.c */
-/* link: src/runner/bound.c src/runner/control.c src/runner/drain.c */
-/* link: src/runner/tell.c src/runner/words.c */
+/* link: src/runner/admit.c src/runner/base.c src/runner/conn.c src/runner/container.c */
+/* link: src/runner/control.c src/runner/drain.c src/runner/tell.c */
 /* link: src/runner/error.c src/runner/file.c src/runner/grants.c */
 /* link: src/runner/jobs.c src/runner/listen.c src/runner/log.c */
 /* link: src/runner/loop.c */
@@ -52,6 +51,12 @@ static unsigned            nagents;
 static runner_t            runner;
 static runner_options_t    options;
 static struct sockaddr_un  address;
+static unsigned            wanted;       /* base of the next client */
+
+static runner_base_t  bases[] = {
+    { "default", 0, "/base" },
+    { "data", 0x1001, "/data" }
+};
 
 
 static void start(void);
@@ -79,6 +84,7 @@ static void wrong_fresh(void);
 static void reset_limits(void);
 static void uncounted(void);
 static void claims(void);
+static void based(void);
 
 
 int
@@ -95,6 +101,7 @@ main(void)
     reset_limits();
     uncounted();
     claims();
+    based();
 
     finish();
 
@@ -353,6 +360,66 @@ claims(void)
 }
 
 
+/* only what makes a sandbox needs a base, and no pool has named ones */
+
+static void
+based(void)
+{
+    int                fd;
+    runner_record_t   *record;
+    runner_sandbox_t  *sandbox;
+
+    wanted = 7;
+    fd = client('d', SANDBOX_OPERATION_COMMAND);
+    serve();
+    ok(refused(fd, "unknown_base"), "a base that is not there");
+    close(fd);
+
+    fd = client('c', SANDBOX_OPERATION_COMMAND);
+    serve();
+    is_number(take(5), 1, "who has a sandbox needs none");
+    say(5, SANDBOX_CONTROL_DONE, 0, 0, 0);
+    close(fd);
+
+    fd = client('c', SANDBOX_OPERATION_RESET);
+    serve();
+    ok(refused(fd, "unknown_base"), "but for a fresh one");
+    close(fd);
+
+    sandbox = sandbox_of('c');
+    record = &sandbox->container->slot.record;
+    is_string(record->base_name, "", "it is on the default");
+
+    wanted = bases[1].number;
+    fd = client('c', SANDBOX_OPERATION_COMMAND);
+    serve();
+    is_number(take(5), 1, "it keeps that");
+    is_string(record->base_name, "", "whatever others ask for");
+    say(5, SANDBOX_CONTROL_DONE, 0, 0, 0);
+    close(fd);
+
+    is_number(runner_pool_take(&runner, 64, 64, wanted) == NULL, 1,
+              "the pool has none of them");
+
+    fd = client('c', SANDBOX_OPERATION_RESET);
+    until_agent(7);
+    be_ready(6);
+    record = &sandbox->container->slot.record;
+    is_string(record->base_name, "data", "a fresh one is on the other");
+    close(fd);
+
+    /* whose name has gone from the command line */
+
+    runner.host.bases.n = 1;
+    fd = client('c', SANDBOX_OPERATION_COMMAND);
+    serve();
+    is_number(take(6), 1, "and goes on when its name is gone");
+    say(6, SANDBOX_CONTROL_DONE, 0, 0, 0);
+    close(fd);
+    wanted = 0;
+}
+
+
 static void
 start(void)
 {
@@ -374,6 +441,8 @@ start(void)
     atexit(clean);
 
     runner.options = &options;
+    runner.host.bases.all = bases;
+    runner.host.bases.n = 2;
     runner.max_conns = 1000;
     runner.max_live = 100;
     runner.max_per_tenant = 10;
@@ -450,6 +519,7 @@ client(char session, uint8_t operation)
     memset(&preamble, 0, sizeof(preamble));
     preamble.version = SANDBOX_WIRE_VERSION;
     preamble.operation = operation;
+    preamble.base = wanted;
     memcpy(preamble.key, options.key, sizeof(preamble.key));
     memset(preamble.session, session, sizeof(preamble.session));
     sandbox_preamble_write(p, &preamble);
@@ -761,6 +831,14 @@ void
 runner_slot_processes(const runner_slot_t *slot)
 {
     (void) slot;
+}
+
+
+void
+runner_slot_words(runner_host_t *host, const runner_slot_t *slot, char *text,
+    size_t size)
+{
+    text[0] = '\0';
 }
 
 

@@ -22,12 +22,12 @@ def header():
 @test("wire/preamble")
 def preamble():
     a = wire.Preamble(wire.COMMAND, wire.FRESH, 7, wire.CHUNKED, 2 ** 63,
-                      b"k" * 32, b"s" * 32, b"t" * 16, 1, 2, 3, 4)
+                      b"k" * 32, b"s" * 32, b"t" * 16, 1, 2, 3, 4, base=5)
     same(len(a.encode()), 128)
     same(vars(wire.Preamble.decode(a.encode())), vars(a))
-    for at in (0, 9):
+    for at in (0, 11):
         bad = bytearray(a.encode())
-        bad[at] ^= 1
+        bad[at] ^= 4
         try:
             wire.Preamble.decode(bytes(bad))
         except wire.Bad:
