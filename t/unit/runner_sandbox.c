@@ -4,7 +4,8 @@
  */
 
 /* link: src/runner/admit.c src/runner/base.c src/runner/conn.c src/runner/container.c */
-/* link: src/runner/control.c src/runner/drain.c src/runner/tell.c */
+/* link: src/runner/bound.c src/runner/control.c src/runner/drain.c */
+/* link: src/runner/tell.c src/runner/words.c */
 /* link: src/runner/error.c src/runner/file.c src/runner/grants.c */
 /* link: src/runner/jobs.c src/runner/listen.c src/runner/log.c */
 /* link: src/runner/loop.c */
@@ -27,6 +28,7 @@
 #include <sys/un.h>
 
 #include "test.h"
+#include "bound.h"
 #include "conn.h"
 #include "container.h"
 #include "control.h"
@@ -34,7 +36,7 @@
 #include "sandbox.h"
 
 
-#define MAX_AGENTS  16
+#define MAX_AGENTS  24
 #define TURNS       1000
 
 
@@ -85,6 +87,9 @@ static void reset_limits(void);
 static void uncounted(void);
 static void claims(void);
 static void based(void);
+static void bounds(void);
+static runner_container_t *bound_agent(char session);
+static void give_back(unsigned agent, int flood);
 
 
 int
@@ -102,6 +107,7 @@ main(void)
     uncounted();
     claims();
     based();
+    bounds();
 
     finish();
 
@@ -417,6 +423,162 @@ based(void)
     say(6, SANDBOX_CONTROL_DONE, 0, 0, 0);
     close(fd);
     wanted = 0;
+}
+
+
+/* what an agent that is its user's creature can't take from others */
+
+static void
+bounds(void)
+{
+    unsigned             n, i;
+    runner_container_t  *container;
+
+    container = bound_agent('e');
+    n = made() - 1;
+    is_number(take(n), 1, "it takes the command");
+    is_number(container->held, 1, "and has a run slot");
+
+    runner.run_ms = 5000;
+    options.run_grace = 4;
+    runner.loop.now = container->held_since
+                      + 5000 + 4000 + 1000;      /* a disk of 64 MiB */
+    runner_bound_tick(&runner);
+    runner_bound_tick(&runner);
+    is_number(container->state, RUNNER_CONTAINER_READY,
+              "as long as a command may run, and a grace");
+
+    runner.loop.now++;
+    runner_bound_tick(&runner);
+    is_number(container->state, RUNNER_CONTAINER_READY,
+              "not when it is seen for the first time");
+    runner_bound_tick(&runner);
+    is_number(container->state, RUNNER_CONTAINER_CLEANING,
+              "then it is ended");
+    is_number(runner.grants.used, 0, "and the run slot is back");
+    die(n);
+    serve();
+
+    /* it says more than there is to say */
+
+    container = bound_agent('f');
+    n = made() - 1;
+    is_number(take(n), 1, "another one");
+
+    for (i = 0; i < 100; i++) {
+        give_back(n, 1);
+        serve();
+    }
+
+    is_number(container->paused, 1, "a flood is not read to its end");
+    runner_bound_tick(&runner);
+    is_number(container->paused, 0, "but in the next second");
+    serve();
+    is_number(container->state, RUNNER_CONTAINER_READY, "and it lives");
+
+    for (i = 0; i < 100; i++) {
+        give_back(n, 1);
+        serve();
+    }
+
+    is_number(container->paused, 1, "it goes on");
+    die(n);
+    shutdown(agents[n].control, SHUT_RDWR);
+
+    for (i = 0; i < TURNS && container->state == RUNNER_CONTAINER_READY; i++) {
+        serve();
+    }
+
+    ok(container->state != RUNNER_CONTAINER_READY, "its end is seen");
+
+    /* connections that are none of nginx's */
+
+    container = bound_agent('g');
+    n = made() - 1;
+    is_number(take(n), 1, "a third one");
+    runner.max_conns = 32;
+
+    for (i = 0; i < 20; i++) {
+        give_back(n, 0);
+        serve();
+    }
+
+    is_number(container->sandbox->returned.n, 4, "few of them are kept");
+    is_number(runner.returned, 4, "all are counted");
+    is_number(container->sandbox->tenant->returned, 4, "for its tenant");
+    runner.max_conns = 1000;
+    say(n, SANDBOX_CONTROL_DONE, 0, 0, 0);
+
+    /* a fresh sandbox for nobody, and again */
+
+    container = bound_agent('h');
+    n = made() - 1;
+    say(n, SANDBOX_CONTROL_REPLACE, 0, 0, 0);
+    ok(container->state != RUNNER_CONTAINER_READY,
+       "who has taken nothing asks for no successor");
+    die(n);
+    until_agent(n + 2);
+    be_ready(n + 1);
+    is_number(take(n + 1), 1, "the command goes to the next one");
+    say(n + 1, SANDBOX_CONTROL_DONE, 0, 0, 0);
+}
+
+
+/* a container that is ready for the command of a new session, which waits */
+
+static runner_container_t *
+bound_agent(char session)
+{
+    unsigned  n;
+
+    n = made();
+    (void) client(session, SANDBOX_OPERATION_COMMAND);
+    until_agent(n + 1);
+    be_ready(n);
+
+    return sandbox_of(session)->container;
+}
+
+
+/* as many messages as have room; or a connection and its request */
+
+static void
+give_back(unsigned agent, int flood)
+{
+    int                 fds[2], pair[2];
+    uint8_t             p[SANDBOX_WIRE_PREAMBLE_SIZE];
+    sandbox_preamble_t  preamble;
+
+    if (flood) {
+        while (runner_message_send(agents[agent].control,
+                                   SANDBOX_CONTROL_STATE, 0, 0, NULL, 0, NULL,
+                                   0) == 0)
+        {
+            /* void */
+        }
+
+        return;
+    }
+
+    memset(&preamble, 0, sizeof(preamble));
+    preamble.version = SANDBOX_WIRE_VERSION;
+    preamble.operation = SANDBOX_OPERATION_COMMAND;
+    sandbox_preamble_write(p, &preamble);
+
+    fds[1] = memfd_create("request", MFD_CLOEXEC);
+
+    if (write(fds[1], p, sizeof(p)) != sizeof(p)
+        || socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC, 0, pair) == -1)
+    {
+        exit(1);
+    }
+
+    fds[0] = pair[0];
+    (void) runner_message_send(agents[agent].control, SANDBOX_CONTROL_RETURN,
+                               0, 0, NULL, 0, fds, 2);
+    close(pair[0]);
+    close(pair[1]);
+    close(fds[1]);
 }
 
 
@@ -831,14 +993,6 @@ void
 runner_slot_processes(const runner_slot_t *slot)
 {
     (void) slot;
-}
-
-
-void
-runner_slot_words(runner_host_t *host, const runner_slot_t *slot, char *text,
-    size_t size)
-{
-    text[0] = '\0';
 }
 
 
