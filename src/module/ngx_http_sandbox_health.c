@@ -181,6 +181,8 @@ ngx_http_sandbox_probe_build(ngx_http_sandbox_probe_t *probe)
         sandbox_write_number(&w, SANDBOX_TAG_EXPIRE_MS, zone->expire);
     }
 
+    sandbox_write_number(&w, SANDBOX_TAG_WALL_MS, probe->runner->wall_time);
+
     ngx_memzero(&preamble, sizeof(sandbox_preamble_t));
 
     preamble.version = SANDBOX_WIRE_VERSION;

@@ -61,6 +61,9 @@ ngx_http_sandbox_local_init(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *slcf,
         return NGX_ERROR;
     }
 
+    slcf->runner->wall_time = ngx_max(slcf->runner->wall_time,
+                                      slcf->caps.wall_time);
+
     u = &slcf->upstream;
 
     u->upstream = &slcf->runner->upstream;
