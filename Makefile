@@ -37,11 +37,13 @@ TAR      := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/tar/*.c))
 JOSE     := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/jose/*.c))
 AGENT    := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/agent/*.c))
 RUNNER   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/runner/*.c))
+EGRESS   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/egress/*.c)) \
+            $(patsubst %,$(BUILD)/obj/src/runner/%.o,loop log file message)
 CTL      := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/ctl/*.c))
 
 
-all: build-deps $(MODULE) $(BUILD)/sandbox-runner $(BUILD)/sandbox-agent \
-     $(BUILD)/sandboxctl
+all: build-deps $(MODULE) $(BUILD)/sandbox-runner $(BUILD)/sandbox-egress \
+     $(BUILD)/sandbox-agent $(BUILD)/sandboxctl
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -73,15 +75,22 @@ $(BUILD)/sandbox-runner: $(RUNNER) $(WIRE)
 	@$(CC) $(LDFLAGS) -o $@ $^ -ljansson -lpthread
 	@echo "built $(@F)"
 
+$(BUILD)/sandbox-egress: $(EGRESS) $(WIRE)
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcares
+	@echo "built $(@F)"
+
 $(BUILD)/sandboxctl: $(CTL) $(JOSE) $(TAR) $(WIRE)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcurl -ljansson -ljwt -lcrypto
 	@echo "built $(@F)"
+
+$(BUILD)/obj/src/egress/%.o: CFLAGS += -Isrc/runner
+$(BUILD)/obj/src/runner/%.o: CFLAGS += -Isrc/egress
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS) -c -o $@ $<
 
--include $(WIRE:.o=.d) $(TAR:.o=.d) $(JOSE:.o=.d) $(AGENT:.o=.d) $(RUNNER:.o=.d) $(CTL:.o=.d)
+-include $(WIRE:.o=.d) $(TAR:.o=.d) $(JOSE:.o=.d) $(AGENT:.o=.d) $(RUNNER:.o=.d) $(EGRESS:.o=.d) $(CTL:.o=.d)
 
 
 # A changed config, another nginx-dev or other flags force a new configure.
