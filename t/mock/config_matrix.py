@@ -192,7 +192,7 @@ T = {
                           SIZES + ["31m", "1025g"]),
     "sandbox_base": Directive(
         "default", ["default", "data-science_3.2", "x" * 64],
-        ["", "a b", "a/b", "a=b", "\u00e4", ("x" * 65, "x" * 64)]),
+        ["", "a b", "a/b", "a=b", "a:b", ("x" * 65, "x" * 64)]),
     "sandbox_disk": cap("1g", ["32m", "1024g", "1g"],
                         SIZES + ["31m", "1025g"]),
     "sandbox_output": cap("256k", ["1k", "4m", "256k"],
