@@ -209,8 +209,9 @@ class Gateway:
     def __init__(self, runner="real", location="", http="", server="",
                  main="", workers=2, log_level="info", pool=2, h2=H2,
                  runner_options=(), ready=True, state=None, zone="1m",
-                 mode="on"):
+                 mode="on", ephemeral=True):
         self.kind = runner
+        self.ephemeral = ephemeral  # the runner's end is that of all it made
         self.options = dict(location=location, http=http, server=server,
                             main=main, workers=workers, log_level=log_level,
                             h2=h2, zone=zone, mode=mode)
@@ -363,10 +364,12 @@ http {
             command = [RUNNER, "--socket", self.socket,
                        "--key-file", self.path("runner.key"),
                        "--state", self.state, "--base", base,
-                       "--agent", AGENT, "--ephemeral",
+                       "--agent", AGENT,
                        "--runtime-dir", self.path("agents"),
                        "--pool", str(self.pool), "--peer-user", "www-data",
                        "--socket-group", "www-data"] + self.runner_options
+            if self.ephemeral:
+                command.append("--ephemeral")
         with open(log, "wb") as out:
             self.runner = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
@@ -437,6 +440,7 @@ http {
         """After a runner that was killed: another one ends what it left."""
         if self.kind != "real" or not glob.glob(self.state + "/slots/*"):
             return
+        self.ephemeral = True
         try:
             self.start_runner()
             self.stop_runner(signal.SIGINT)
