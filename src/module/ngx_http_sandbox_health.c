@@ -1,16 +1,20 @@
 /*
  * Worker 0 asks every runner how it is, at once and then every five seconds,
- * and tells it the limits of the zone.  A client of the socket of its own: no
- * request, no upstream.  What it learns goes into the zone for all workers.
+ * and tells it the limits of the zone; a runner that has other egress policies
+ * gets ours.  A client of the socket of its own: no request, no upstream.  What
+ * it learns goes into the zone for all workers.
  */
 
-#include "ngx_http_sandbox_metrics.h"
+#include "ngx_http_sandbox_egress.h"
+
+#include <openssl/sha.h>
 
 
 #define NGX_HTTP_SANDBOX_PROBE_BUFFER  (SANDBOX_WIRE_FRAME_SIZE               \
                                         + SANDBOX_WIRE_MAX_RESULT)
 #define NGX_HTTP_SANDBOX_PROBE_HEAD    256
 #define NGX_HTTP_SANDBOX_PROBE_FRAMES  64
+#define NGX_HTTP_SANDBOX_PROBE_AGAIN   60        /* seconds */
 
 
 typedef struct {
@@ -22,10 +26,22 @@ typedef struct {
     ngx_log_t                      quiet;        /* while connecting */
     ngx_uint_t                     frames;
     size_t                         sent;
-    size_t                         request_len;
     size_t                         have;
-    u_char                         request[SANDBOX_WIRE_PREAMBLE_SIZE
-                                           + NGX_HTTP_SANDBOX_PROBE_HEAD];
+    ngx_str_t                      ping;         /* preamble and head */
+
+    /* egress */
+    ngx_str_t                      push;         /* preamble and head */
+    ngx_str_t                      table;
+    u_char                        *digest;
+    ngx_uint_t                     turn;         /* ours, while it is so */
+    time_t                         pushed;       /* 0: never */
+    time_t                         doubted;      /* another one pushes, too */
+    uint32_t                       fault;        /* told; 0: none */
+    unsigned                       differs:1;    /* at the last PING */
+    unsigned                       pushing:1;    /* it is no PING */
+
+    u_char                         request[2 * (SANDBOX_WIRE_PREAMBLE_SIZE
+                                              + NGX_HTTP_SANDBOX_PROBE_HEAD)];
     u_char                         buffer[NGX_HTTP_SANDBOX_PROBE_BUFFER];
 } ngx_http_sandbox_probe_t;
 
@@ -33,12 +49,26 @@ typedef struct {
 static void ngx_http_sandbox_probe_timer(ngx_event_t *ev);
 static void ngx_http_sandbox_probe_connect(ngx_http_sandbox_probe_t *probe);
 static void ngx_http_sandbox_probe_build(ngx_http_sandbox_probe_t *probe);
+static ngx_int_t ngx_http_sandbox_probe_build_push(
+    ngx_http_sandbox_probe_t *probe, ngx_http_sandbox_egresses_t *egress,
+    ngx_pool_t *pool);
+static void ngx_http_sandbox_probe_begin(ngx_http_sandbox_probe_t *probe,
+    ngx_str_t *request, ngx_uint_t operation, sandbox_writer_t *w,
+    size_t body);
 static void ngx_http_sandbox_probe_write(ngx_event_t *wev);
 static void ngx_http_sandbox_probe_read(ngx_event_t *rev);
 static ngx_int_t ngx_http_sandbox_probe_frame(ngx_http_sandbox_probe_t *probe,
     u_char type, u_char *payload, size_t size);
 static void ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe,
     u_char *payload, size_t size);
+static void ngx_http_sandbox_probe_egress(ngx_http_sandbox_probe_t *probe,
+    sandbox_field_t *digest, ngx_http_sandbox_egress_counts_t *counts);
+static void ngx_http_sandbox_probe_count(
+    ngx_http_sandbox_egress_counts_t *counts, sandbox_field_t *field);
+static void ngx_http_sandbox_probe_pushed(ngx_http_sandbox_probe_t *probe,
+    u_char *payload, size_t size);
+static void ngx_http_sandbox_probe_refused(ngx_http_sandbox_probe_t *probe,
+    const ngx_str_t *reason);
 static void ngx_http_sandbox_probe_number(ngx_http_sandbox_host_t *host,
     sandbox_field_t *field);
 static void ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe,
@@ -112,6 +142,13 @@ ngx_http_sandbox_health_init_process(ngx_cycle_t *cycle)
 
         ngx_http_sandbox_probe_build(probe);
 
+        if (ngx_http_sandbox_probe_build_push(probe, smcf->egress,
+                                              cycle->pool)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
         ngx_http_sandbox_probes[i] = probe;
         ngx_http_sandbox_nprobes = i + 1;
 
@@ -156,12 +193,12 @@ static void
 ngx_http_sandbox_probe_build(ngx_http_sandbox_probe_t *probe)
 {
     sandbox_writer_t          w;
-    sandbox_preamble_t        preamble;
     ngx_http_sandbox_zone_t  *zone;
 
     zone = probe->runner->zone;
+    probe->ping.data = probe->request;
 
-    sandbox_writer_init(&w, probe->request + SANDBOX_WIRE_PREAMBLE_SIZE,
+    sandbox_writer_init(&w, probe->ping.data + SANDBOX_WIRE_PREAMBLE_SIZE,
                         NGX_HTTP_SANDBOX_PROBE_HEAD);
 
     if (zone->max) {
@@ -183,16 +220,70 @@ ngx_http_sandbox_probe_build(ngx_http_sandbox_probe_t *probe)
 
     sandbox_write_number(&w, SANDBOX_TAG_WALL_MS, probe->runner->wall_time);
 
+    ngx_http_sandbox_probe_begin(probe, &probe->ping, SANDBOX_OPERATION_PING,
+                                 &w, 0);
+}
+
+
+/* no policies at all are an empty table: what a runner has of before goes */
+
+static ngx_int_t
+ngx_http_sandbox_probe_build_push(ngx_http_sandbox_probe_t *probe,
+    ngx_http_sandbox_egresses_t *egress, ngx_pool_t *pool)
+{
+    sandbox_writer_t  w;
+
+    probe->turn = ngx_http_sandbox_slot_egress_take(probe->runner);
+
+    if (egress) {
+        probe->table = egress->table;
+        probe->digest = egress->digest;
+
+    } else {
+        probe->digest = ngx_pnalloc(pool, NGX_HTTP_SANDBOX_EGRESS_DIGEST);
+        if (probe->digest == NULL) {
+            return NGX_ERROR;
+        }
+
+        SHA256((u_char *) "", 0, probe->digest);
+    }
+
+    probe->push.data = probe->request + SANDBOX_WIRE_PREAMBLE_SIZE
+                       + NGX_HTTP_SANDBOX_PROBE_HEAD;
+
+    sandbox_writer_init(&w, probe->push.data + SANDBOX_WIRE_PREAMBLE_SIZE,
+                        NGX_HTTP_SANDBOX_PROBE_HEAD);
+
+    sandbox_write_bytes(&w, SANDBOX_TAG_EGRESS_DIGEST, probe->digest,
+                        NGX_HTTP_SANDBOX_EGRESS_DIGEST);
+
+    ngx_http_sandbox_probe_begin(probe, &probe->push,
+                                 SANDBOX_OPERATION_EGRESS, &w,
+                                 probe->table.len);
+    return NGX_OK;
+}
+
+
+/* the preamble before a head that is written */
+
+static void
+ngx_http_sandbox_probe_begin(ngx_http_sandbox_probe_t *probe,
+    ngx_str_t *request, ngx_uint_t operation, sandbox_writer_t *w,
+    size_t body)
+{
+    sandbox_preamble_t  preamble;
+
     ngx_memzero(&preamble, sizeof(sandbox_preamble_t));
 
     preamble.version = SANDBOX_WIRE_VERSION;
-    preamble.operation = SANDBOX_OPERATION_PING;
-    preamble.head = (uint32_t) (w.pos - w.start);
+    preamble.operation = (uint8_t) operation;
+    preamble.head = (uint32_t) (w->pos - w->start);
+    preamble.body = body;
     ngx_memcpy(preamble.key, probe->runner->key, SANDBOX_WIRE_KEY_SIZE);
 
-    sandbox_preamble_write(probe->request, &preamble);
+    sandbox_preamble_write(request->data, &preamble);
 
-    probe->request_len = SANDBOX_WIRE_PREAMBLE_SIZE + preamble.head;
+    request->len = SANDBOX_WIRE_PREAMBLE_SIZE + preamble.head;
 }
 
 
@@ -247,17 +338,32 @@ ngx_http_sandbox_probe_connect(ngx_http_sandbox_probe_t *probe)
 static void
 ngx_http_sandbox_probe_write(ngx_event_t *wev)
 {
+    size_t                     sent;
     ssize_t                    n;
+    ngx_str_t                 *head, body;
     ngx_connection_t          *c;
     ngx_http_sandbox_probe_t  *probe;
 
     c = wev->data;
     probe = c->data;
 
-    while (probe->sent < probe->request_len) {
+    ngx_str_null(&body);
+    head = &probe->ping;
 
-        n = c->send(c, probe->request + probe->sent,
-                    probe->request_len - probe->sent);
+    if (probe->pushing) {
+        head = &probe->push;
+        body = probe->table;
+    }
+
+    while (probe->sent < head->len + body.len) {
+
+        if (probe->sent < head->len) {
+            n = c->send(c, head->data + probe->sent, head->len - probe->sent);
+
+        } else {
+            sent = probe->sent - head->len;
+            n = c->send(c, body.data + sent, body.len - sent);
+        }
 
         if (n == NGX_AGAIN) {
             break;
@@ -269,6 +375,8 @@ ngx_http_sandbox_probe_write(ngx_event_t *wev)
         }
 
         probe->sent += n;
+
+        ngx_add_timer(c->read, SANDBOX_WIRE_READ_TIMEOUT);
     }
 
     if (ngx_handle_write_event(wev, 0) != NGX_OK) {
@@ -364,7 +472,13 @@ ngx_http_sandbox_probe_frame(ngx_http_sandbox_probe_t *probe, u_char type,
         return NGX_OK;
 
     case SANDBOX_FRAME_RESULT:
-        ngx_http_sandbox_probe_result(probe, payload, size);
+        if (probe->pushing) {
+            ngx_http_sandbox_probe_pushed(probe, payload, size);
+
+        } else {
+            ngx_http_sandbox_probe_result(probe, payload, size);
+        }
+
         break;
 
     case SANDBOX_FRAME_ERROR:
@@ -387,16 +501,19 @@ static void
 ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe, u_char *payload,
     size_t size)
 {
-    uint64_t                   value;
-    ngx_str_t                  text;
-    sandbox_field_t            field;
-    sandbox_fields_t           fields;
-    ngx_http_sandbox_host_t    host;
-    ngx_http_sandbox_health_t  health;
+    uint64_t                          value;
+    ngx_str_t                         text;
+    sandbox_field_t                   field, digest;
+    sandbox_fields_t                  fields;
+    ngx_http_sandbox_host_t           host;
+    ngx_http_sandbox_health_t         health;
+    ngx_http_sandbox_egress_counts_t  counts;
 
     ngx_memzero(&host, sizeof(ngx_http_sandbox_host_t));
     ngx_memzero(&health, sizeof(ngx_http_sandbox_health_t));
+    ngx_memzero(&digest, sizeof(sandbox_field_t));
 
+    counts.n = 0;
     health.status = NGX_HTTP_SANDBOX_INITIALIZING;
 
     sandbox_fields_init(&fields, payload, size);
@@ -432,6 +549,14 @@ ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe, u_char *payload,
             health.version = text;
             break;
 
+        case SANDBOX_TAG_EGRESS_DIGEST:
+            digest = field;
+            break;
+
+        case SANDBOX_TAG_EGRESS_COUNT:
+            ngx_http_sandbox_probe_count(&counts, &field);
+            break;
+
         default:
             ngx_http_sandbox_probe_number(&host, &field);
         }
@@ -442,7 +567,182 @@ ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe, u_char *payload,
     }
 
     ngx_http_sandbox_slot_set_host(probe->runner, &host);
+    ngx_http_sandbox_probe_egress(probe, &digest, &counts);
     ngx_http_sandbox_probe_learned(probe, &health, 1);
+}
+
+
+/* a runner that says nothing of it may be of a release that knows no egress */
+
+static void
+ngx_http_sandbox_probe_egress(ngx_http_sandbox_probe_t *probe,
+    sandbox_field_t *digest, ngx_http_sandbox_egress_counts_t *counts)
+{
+    ngx_uint_t  same;
+
+    same = digest->data
+           ? (digest->length == NGX_HTTP_SANDBOX_EGRESS_DIGEST
+              && ngx_memcmp(digest->data, probe->digest,
+                            NGX_HTTP_SANDBOX_EGRESS_DIGEST)
+                 == 0)
+           : probe->table.len == 0;
+
+    /* a younger worker has taken over, with what may be other policies */
+
+    if (ngx_http_sandbox_slot_egress_taken(probe->runner) != probe->turn) {
+        return;
+    }
+
+    probe->differs = !same;
+
+    ngx_http_sandbox_slot_set_egress(probe->runner, same, counts);
+}
+
+
+static void
+ngx_http_sandbox_probe_count(ngx_http_sandbox_egress_counts_t *counts,
+    sandbox_field_t *field)
+{
+    uint64_t                          *number;
+    sandbox_field_t                    part;
+    sandbox_fields_t                   parts;
+    ngx_http_sandbox_egress_count_t   *count;
+
+    if (counts->n == SANDBOX_WIRE_MAX_POLICIES) {
+        return;
+    }
+
+    count = &counts->count[counts->n];
+
+    ngx_memzero(count, sizeof(ngx_http_sandbox_egress_count_t));
+
+    sandbox_fields_init(&parts, field->data, field->length);
+
+    while (sandbox_fields_next(&parts, &part) == SANDBOX_OK) {
+
+        switch (part.tag) {
+
+        case SANDBOX_TAG_EGRESS_ID:
+            number = &count->id;
+            break;
+
+        case SANDBOX_TAG_EGRESS_OPEN:
+            number = &count->open;
+            break;
+
+        case SANDBOX_TAG_EGRESS_TUNNELS:
+            number = &count->tunnels;
+            break;
+
+        case SANDBOX_TAG_EGRESS_REFUSED:
+            number = &count->refused;
+            break;
+
+        case SANDBOX_TAG_EGRESS_FAILED:
+            number = &count->failed;
+            break;
+
+        case SANDBOX_TAG_EGRESS_UP:
+            number = &count->up;
+            break;
+
+        case SANDBOX_TAG_EGRESS_DOWN:
+            number = &count->down;
+            break;
+
+        default:
+            continue;
+        }
+
+        (void) sandbox_field_number(&part, UINT64_MAX, number);
+    }
+
+    if (count->id) {
+        counts->n++;
+    }
+}
+
+
+static void
+ngx_http_sandbox_probe_pushed(ngx_http_sandbox_probe_t *probe, u_char *payload,
+    size_t size)
+{
+    ngx_str_t         reason;
+    ngx_uint_t        same;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+
+    same = 0;
+
+    sandbox_fields_init(&fields, payload, size);
+
+    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+
+        if (field.tag == SANDBOX_TAG_EGRESS_DIGEST
+            && field.length == NGX_HTTP_SANDBOX_EGRESS_DIGEST
+            && ngx_memcmp(field.data, probe->digest,
+                          NGX_HTTP_SANDBOX_EGRESS_DIGEST)
+               == 0)
+        {
+            same = 1;
+        }
+    }
+
+    if (!same) {
+        ngx_str_set(&reason, "it says that it has others");
+        ngx_http_sandbox_probe_refused(probe, &reason);
+        return;
+    }
+
+    probe->fault = 0;
+
+    if (ngx_http_sandbox_slot_egress_taken(probe->runner) == probe->turn) {
+        ngx_http_sandbox_slot_set_egress(probe->runner, 1, NULL);
+    }
+
+    if (probe->pushed
+        && ngx_time() - probe->pushed < NGX_HTTP_SANDBOX_PROBE_AGAIN
+        && ngx_time() - probe->doubted >= NGX_HTTP_SANDBOX_PROBE_AGAIN)
+    {
+        probe->doubted = ngx_time();
+
+        ngx_log_error(NGX_LOG_WARN, probe->log, 0,
+                      "sandbox runner \"%V\" had other egress policies again: "
+                      "if another nginx uses it, both must have the same "
+                      "\"sandbox_egress_policy\"", &probe->runner->name);
+    }
+
+    probe->pushed = ngx_time();
+
+    ngx_log_error(NGX_LOG_NOTICE, probe->log, 0,
+                  "sandbox runner \"%V\" has taken over the egress policies",
+                  &probe->runner->name);
+}
+
+
+/* told once for each reason; it is tried again after the next PING */
+
+static void
+ngx_http_sandbox_probe_refused(ngx_http_sandbox_probe_t *probe,
+    const ngx_str_t *reason)
+{
+    uint32_t  fault;
+
+    fault = ngx_crc32_long(reason->data, reason->len);
+    fault += (fault == 0);
+
+    if (fault == probe->fault) {
+        return;
+    }
+
+    probe->fault = fault;
+
+    ngx_log_error(NGX_LOG_ERR, probe->log, 0,
+                  "sandbox runner \"%V\" has not taken over the egress "
+                  "policies, so those it had are in force, and new ones mean "
+                  "no network: %V (is it of the same release as this module? "
+                  "its own log may say more; it is tried again every five "
+                  "seconds)", &probe->runner->name, reason);
 }
 
 
@@ -502,6 +802,11 @@ ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe, u_char *payload,
         }
     }
 
+    if (probe->pushing) {
+        ngx_http_sandbox_probe_refused(probe, &health.reason);
+        return;
+    }
+
     ngx_http_sandbox_probe_learned(probe, &health, 0);
 }
 
@@ -549,8 +854,18 @@ ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe, ngx_err_t err,
     health.reason.data = (u_char *) reason;
     health.reason.len = ngx_strlen(reason);
 
+    if (probe->pushing) {
+
+        /* whether it is there at all, the next PING will tell */
+
+        ngx_http_sandbox_probe_refused(probe, &health.reason);
+        ngx_http_sandbox_probe_done(probe);
+        return;
+    }
+
     ngx_memzero(&host, sizeof(ngx_http_sandbox_host_t));
     ngx_http_sandbox_slot_set_host(probe->runner, &host);
+    ngx_http_sandbox_slot_set_egress(probe->runner, 0, NULL);
 
     ngx_http_sandbox_probe_learned(probe, &health, 0);
 
@@ -587,7 +902,7 @@ ngx_http_sandbox_probe_learned(ngx_http_sandbox_probe_t *probe,
     ngx_log_error(level, probe->log, 0,
                   "sandbox runner \"%V\" is %s%s%V", &probe->runner->name,
                   ngx_http_sandbox_status_name(health->status),
-                  health->reason.len ? ": " : "", &health->reason);
+                  after.reason.len ? ": " : "", &after.reason);
 }
 
 
@@ -605,6 +920,15 @@ static void
 ngx_http_sandbox_probe_done(ngx_http_sandbox_probe_t *probe)
 {
     ngx_http_sandbox_probe_close(probe);
+
+    if (probe->differs && !ngx_exiting && !ngx_quit && !ngx_terminate) {
+        probe->differs = 0;
+        probe->pushing = 1;
+        ngx_http_sandbox_probe_connect(probe);
+        return;
+    }
+
+    probe->pushing = 0;
 
     /* jittered, so that many gateways do not ask at the same moment */
 

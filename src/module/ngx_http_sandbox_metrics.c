@@ -4,7 +4,7 @@
  * user, a conversation or anything else that clients choose.
  */
 
-#include "ngx_http_sandbox_metrics.h"
+#include "ngx_http_sandbox_egress.h"
 
 
 #define NGX_HTTP_SANDBOX_METRICS_LINE    256     /* bytes, without a path */
@@ -31,8 +31,6 @@ static u_char *ngx_http_sandbox_metrics_traffic(u_char *p,
     ngx_http_sandbox_zone_t *zone);
 static u_char *ngx_http_sandbox_metrics_hosts(u_char *p,
     ngx_http_sandbox_main_conf_t *smcf);
-static u_char *ngx_http_sandbox_metrics_help(u_char *p, const char *name,
-    const char *type, const char *help);
 
 
 /* upper bounds; the last bucket has none */
@@ -388,6 +386,8 @@ ngx_http_sandbox_metrics_handler(ngx_http_request_t *r)
                 * (NGX_HTTP_SANDBOX_METRICS_LINE + 2 * runner[i]->name.len);
     }
 
+    size += ngx_http_sandbox_egress_metrics_size(smcf);
+
     b = ngx_create_temp_buf(r->pool, size);
     if (b == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -402,7 +402,8 @@ ngx_http_sandbox_metrics_handler(ngx_http_request_t *r)
                                            "Time that commands have run.",
                                            &metrics->duration);
     p = ngx_http_sandbox_metrics_traffic(p, &smcf->zone);
-    b->last = ngx_http_sandbox_metrics_hosts(p, smcf);
+    p = ngx_http_sandbox_metrics_hosts(p, smcf);
+    b->last = ngx_http_sandbox_egress_metrics(p, smcf);
 
     b->last_buf = 1;
     b->last_in_chain = 1;
@@ -425,7 +426,7 @@ ngx_http_sandbox_metrics_handler(ngx_http_request_t *r)
 }
 
 
-static u_char *
+u_char *
 ngx_http_sandbox_metrics_help(u_char *p, const char *name, const char *type,
     const char *help)
 {
@@ -570,7 +571,6 @@ ngx_http_sandbox_metrics_traffic(u_char *p, ngx_http_sandbox_zone_t *zone)
 static u_char *
 ngx_http_sandbox_metrics_hosts(u_char *p, ngx_http_sandbox_main_conf_t *smcf)
 {
-    u_char                     *s, *last;
     uint64_t                    n;
     ngx_uint_t                  i, k, ready;
     ngx_http_sandbox_host_t     host;
@@ -625,18 +625,7 @@ ngx_http_sandbox_metrics_hosts(u_char *p, ngx_http_sandbox_main_conf_t *smcf)
                 ? ready
                 : *(uint64_t *) ((u_char *) &host + lines[k].offset);
 
-            p = ngx_sprintf(p, "%s{runner=\"", lines[k].name);
-
-            s = runner[i]->name.data;
-            last = s + runner[i]->name.len;
-
-            for ( /* void */ ; s < last; s++) {
-                if (*s == '"' || *s == '\\') {
-                    *p++ = '\\';
-                }
-
-                *p++ = *s;
-            }
+            p = ngx_http_sandbox_metrics_runner(p, lines[k].name, runner[i]);
 
             if (lines[k].state) {
                 p = ngx_sprintf(p, "\",state=\"%s", lines[k].state);
@@ -644,6 +633,29 @@ ngx_http_sandbox_metrics_hosts(u_char *p, ngx_http_sandbox_main_conf_t *smcf)
 
             p = ngx_sprintf(p, "\"} %uL\n", n);
         }
+    }
+
+    return p;
+}
+
+
+u_char *
+ngx_http_sandbox_metrics_runner(u_char *p, const char *name,
+    const ngx_http_sandbox_runner_t *runner)
+{
+    u_char  *s, *last;
+
+    p = ngx_sprintf(p, "%s{runner=\"", name);
+
+    s = runner->name.data;
+    last = s + runner->name.len;
+
+    for ( /* void */ ; s < last; s++) {
+        if (*s == '"' || *s == '\\') {
+            *p++ = '\\';
+        }
+
+        *p++ = *s;
     }
 
     return p;

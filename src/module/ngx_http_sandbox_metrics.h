@@ -80,6 +80,12 @@ void ngx_http_sandbox_metrics_lost(ngx_http_request_t *r,
 void ngx_http_sandbox_metrics_refusal(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
+/* "# HELP" and "# TYPE" of a family; and NAME{runner="RUNNER */
+u_char *ngx_http_sandbox_metrics_help(u_char *p, const char *name,
+    const char *type, const char *help);
+u_char *ngx_http_sandbox_metrics_runner(u_char *p, const char *name,
+    const ngx_http_sandbox_runner_t *runner);
+
 /* In the log phase. */
 ngx_int_t ngx_http_sandbox_metrics_log(ngx_http_request_t *r);
 

@@ -3,6 +3,7 @@
  * phase, has the token verified then; what there is not is "-".
  */
 
+#include "ngx_http_sandbox_egress.h"
 #include "ngx_http_sandbox_mcp.h"
 
 
@@ -12,6 +13,7 @@ enum {
     NGX_HTTP_SANDBOX_VAR_ID,
     NGX_HTTP_SANDBOX_VAR_COMMAND_ID,
     NGX_HTTP_SANDBOX_VAR_OUTCOME,
+    NGX_HTTP_SANDBOX_VAR_EGRESS,
     NGX_HTTP_SANDBOX_VAR_USER,
     NGX_HTTP_SANDBOX_VAR_TENANT,
     NGX_HTTP_SANDBOX_VAR_TOKEN_CACHE
@@ -49,6 +51,9 @@ static ngx_http_variable_t  ngx_http_sandbox_vars[] = {
 
     { ngx_string("sandbox_tenant"), NULL, ngx_http_sandbox_text_variable,
       NGX_HTTP_SANDBOX_VAR_TENANT, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("sandbox_egress"), NULL, ngx_http_sandbox_text_variable,
+      NGX_HTTP_SANDBOX_VAR_EGRESS, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("sandbox_token_cache"), NULL, ngx_http_sandbox_text_variable,
       NGX_HTTP_SANDBOX_VAR_TOKEN_CACHE, NGX_HTTP_VAR_NOCACHEABLE, 0 },
@@ -146,6 +151,8 @@ ngx_http_sandbox_text_variable(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t       *ctx;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
+    const ngx_http_sandbox_egress_policy_t  *egress;
+
     ngx_str_null(&text);
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
@@ -189,6 +196,15 @@ ngx_http_sandbox_text_variable(ngx_http_request_t *r,
 
     case NGX_HTTP_SANDBOX_VAR_OUTCOME:
         text = ctx->outcome;
+        break;
+
+    case NGX_HTTP_SANDBOX_VAR_EGRESS:
+        egress = ngx_http_sandbox_egress(r, ctx);
+
+        if (egress) {
+            text = egress->name;
+        }
+
         break;
 
     case NGX_HTTP_SANDBOX_VAR_TOKEN_CACHE:

@@ -6,11 +6,11 @@
 
 #include "ngx_http_sandbox_conf.h"
 #include "ngx_http_sandbox_conversations.h"
+#include "ngx_http_sandbox_egress.h"
 #include "ngx_http_sandbox_known.h"
-#include "ngx_http_sandbox_metrics.h"
 
 
-#define NGX_HTTP_SANDBOX_ZONE_VERSION  4
+#define NGX_HTTP_SANDBOX_ZONE_VERSION  5
 
 
 /* what PING told of one runner, or why there was no answer */
@@ -19,6 +19,10 @@ struct ngx_http_sandbox_slot_s {
     ngx_atomic_t                   status;       /* ..._status_e */
     uint64_t                       hard_caps;
     ngx_http_sandbox_host_t        host;
+    ngx_uint_t                     egress_in_force;
+    ngx_atomic_t                   egress_turn;  /* whose table counts */
+    ngx_http_sandbox_egress_counts_t  *egress;   /* NULL: no policies yet, or
+                                                    no room for it */
     u_char                         path_len;
     u_char                         reason_len;
     u_char                         runtime_len;
@@ -164,6 +168,68 @@ ngx_http_sandbox_slot_set_host(const ngx_http_sandbox_runner_t *runner,
 }
 
 
+ngx_uint_t
+ngx_http_sandbox_slot_egress(const ngx_http_sandbox_runner_t *runner,
+    ngx_http_sandbox_egress_counts_t *counts)
+{
+    ngx_uint_t                    in_force;
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
+    zctx = runner->zone->shm_zone->data;
+
+    ngx_shmtx_lock(&zctx->shpool->mutex);
+
+    in_force = runner->slot->egress_in_force;
+
+    if (counts) {
+        counts->n = 0;
+
+        if (runner->slot->egress) {
+            *counts = *runner->slot->egress;
+        }
+    }
+
+    ngx_shmtx_unlock(&zctx->shpool->mutex);
+
+    return in_force;
+}
+
+
+void
+ngx_http_sandbox_slot_set_egress(const ngx_http_sandbox_runner_t *runner,
+    ngx_uint_t in_force, const ngx_http_sandbox_egress_counts_t *counts)
+{
+    ngx_http_sandbox_zone_ctx_t  *zctx;
+
+    zctx = runner->zone->shm_zone->data;
+
+    ngx_shmtx_lock(&zctx->shpool->mutex);
+
+    runner->slot->egress_in_force = in_force;
+
+    if (counts && runner->slot->egress) {
+        *runner->slot->egress = *counts;
+    }
+
+    ngx_shmtx_unlock(&zctx->shpool->mutex);
+}
+
+
+ngx_uint_t
+ngx_http_sandbox_slot_egress_take(const ngx_http_sandbox_runner_t *runner)
+{
+    return (ngx_uint_t) ngx_atomic_fetch_add(&runner->slot->egress_turn, 1)
+           + 1;
+}
+
+
+ngx_uint_t
+ngx_http_sandbox_slot_egress_taken(const ngx_http_sandbox_runner_t *runner)
+{
+    return (ngx_uint_t) runner->slot->egress_turn;
+}
+
+
 static u_char
 ngx_http_sandbox_slot_copy(u_char *dst, const ngx_str_t *src, size_t max)
 {
@@ -177,6 +243,10 @@ ngx_http_sandbox_slot_copy(u_char *dst, const ngx_str_t *src, size_t max)
 
     if (len) {
         ngx_memcpy(dst, src->data, len);
+
+        /* it goes into the log, and is not ours */
+
+        sandbox_utf8_blank(dst, len);
     }
 
     return (u_char) len;
@@ -312,6 +382,11 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
             ngx_memcpy(slot->key, runner[i]->key, SANDBOX_WIRE_KEY_SIZE);
 
             zctx->sh->nslots++;
+        }
+
+        if (zctx->main->egress && slot->egress == NULL) {
+            slot->egress = ngx_slab_calloc_locked(zctx->shpool,
+                                    sizeof(ngx_http_sandbox_egress_counts_t));
         }
 
         runner[i]->slot = slot;

@@ -43,6 +43,11 @@ command is answered with exit 0 and the request as JSON on stdout.
   slow=SECONDS    from now on files of this session take that long, and again
                   for each part of an answer
   lines=N,SECONDS N lines of numbers on stdout, that far apart
+  policies        how often a table of egress policies came, the one in
+                  force, and the ids in the latest preambles of this session
+                  by operation, as JSON on stdout
+  counted=NAME,OPEN,TUNNELS,REFUSED,FAILED,UP,DOWN   from now on PING says that
+                  of the policy
 
 With STREAM there is a STARTED before the first output or the result, and the
 result has its SEQ.  Files are those of mock_files.py.  PING answers ready, STATUS a sandbox that exists once
@@ -50,6 +55,7 @@ there was a command, DELETE and RESET what they should, HISTORY what there was.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import signal
@@ -78,6 +84,7 @@ class Session:
         self.created = 0
         self.commands = 0
         self.seen = []
+        self.egress = {}            # operation: id of the last preamble
         self.attempts = {}
         self.steps = {}
         self.kept = {}
@@ -137,6 +144,17 @@ class Mock:
         self.lock = threading.Lock()
         self.sessions = {}
         self.runner_steps = {}
+        self.table = b""            # of egress policies
+        self.tables = 0
+        self.counted = {}
+
+    def policies(self):
+        """{name: fields}, of what is in force."""
+        found = {}
+        for name, data in wire.read_fields(self.table):
+            policy = wire.unique(wire.read_fields(data), ("EGRESS_HOST",))
+            found[policy["EGRESS_NAME"].decode()] = policy
+        return found
 
     def session(self, key):
         with self.lock:
@@ -401,6 +419,20 @@ class Connection(mock_files.Files):
         elif name == "frame":
             kind, _, payload = value.partition(",")
             self.send(wire.frame(int(kind), unescape(payload)))
+        elif name == "policies":
+            policies = {n: {f: text_of(v) for f, v in p.items()
+                            if f != "EGRESS_CA"}
+                        for n, p in self.mock.policies().items()}
+            for policy, fields in self.mock.policies().items():
+                pem = fields.get("EGRESS_CA", b"")
+                policies[policy]["certificates"] = [
+                    pem.count(b"BEGIN CERTIFICATE"), pem.count(b"#")]
+            self.output(wire.STDOUT, json.dumps(
+                {"times": self.mock.tables, "policies": policies,
+                 "preambles": self.session.egress}).encode())
+        elif name == "counted":
+            policy, *numbers = value.split(",")
+            self.mock.counted[policy] = [int(n) for n in numbers]
         elif name == "raw":
             self.send(unescape(value))
         elif name == "cut":
@@ -415,8 +447,8 @@ class Connection(mock_files.Files):
             raise Close
         elif name == "on":
             operation, _, steps = value.partition(",")
-            where = self.mock.runner_steps if operation == "PING" \
-                else self.session.steps
+            where = self.mock.runner_steps \
+                if operation in ("PING", "EGRESS") else self.session.steps
             where[operation] = unescape(steps).decode()
         elif name.upper() in wire.FIELDS:
             field = name.upper()
@@ -669,6 +701,7 @@ class Connection(mock_files.Files):
         if self.first.key != self.mock.key:
             return self.error("unauthorized_peer", 0)
         self.session.seen.append(name)
+        self.session.egress[name] = self.first.egress
         if first.operation == wire.COMMAND:
             return self.command(text)
         forced = self.mock.runner_steps.get(name) \
@@ -706,10 +739,28 @@ class Connection(mock_files.Files):
         self.send(wire.frame(wire.RESULT, wire.fields(*pairs)))
 
     def operation_ping(self):
+        counts = []
+        for name, policy in self.mock.policies().items():
+            numbers = self.mock.counted.get(name, [0] * 6)
+            counts.append(("EGRESS_COUNT", wire.fields(
+                ("EGRESS_ID", policy["EGRESS_ID"]),
+                *zip(("EGRESS_OPEN", "EGRESS_TUNNELS", "EGRESS_REFUSED",
+                      "EGRESS_FAILED", "EGRESS_UP", "EGRESS_DOWN"),
+                     numbers))))
         self.reply(("READY", 1), ("VERSION", "0.0-mock"),
                    ("RUNTIME", "mock 1"), ("HARD_CAPS", 31),
                    ("SANDBOXES", len(self.mock.sessions)), ("POOL", 4),
-                   ("RUNNING", 0), ("QUEUED", 0))
+                   ("RUNNING", 0), ("QUEUED", 0),
+                   ("EGRESS_DIGEST", hashlib.sha256(self.mock.table).digest()),
+                   *counts)
+
+    def operation_egress(self):
+        digest = hashlib.sha256(self.body).digest()
+        if digest != self.fields.get("EGRESS_DIGEST"):
+            return self.error("bad_request", 0)
+        self.mock.table = self.body
+        self.mock.tables += 1
+        self.reply(("EGRESS_DIGEST", digest))
 
     def state(self):
         return wire.STATES.index("running" if self.session.created
