@@ -22,8 +22,6 @@
 #define CTL_NAME_GROWS  4
 
 
-static uint32_t ctl_name_next(const uint8_t *p, size_t size, size_t *n);
-static int ctl_name_hidden(uint32_t c);
 static int ctl_name_special(const char *name, size_t size);
 static unsigned ctl_name_width(uint32_t c);
 
@@ -62,9 +60,11 @@ ctl_name_shell(const char *name, size_t size)
     *t++ = '\'';
 
     for (i = 0; i < size; i += n) {
-        c = ctl_name_next(p + i, size - i, &n);
+        c = sandbox_utf8_next(p + i, size - i, &n);
 
-        if (special == 1 || (!ctl_name_hidden(c) && c != '\'' && c != '\\')) {
+        if (special == 1
+            || (!sandbox_utf8_hidden(c) && c != '\'' && c != '\\'))
+        {
             memcpy(t, p + i, n);
             t += n;
 
@@ -106,9 +106,9 @@ ctl_name_special(const char *name, size_t size)
     special = size == 0;
 
     for (i = 0; i < size; i += n) {
-        c = ctl_name_next((const uint8_t *) name + i, size - i, &n);
+        c = sandbox_utf8_next((const uint8_t *) name + i, size - i, &n);
 
-        if (ctl_name_hidden(c) || c == '\'' || c == '\\') {
+        if (sandbox_utf8_hidden(c) || c == '\'' || c == '\\') {
             return 2;
         }
 
@@ -123,62 +123,10 @@ ctl_name_special(const char *name, size_t size)
 }
 
 
-/* UINT32_MAX: no character begins there; its *n is 1 */
-
-static uint32_t
-ctl_name_next(const uint8_t *p, size_t size, size_t *n)
-{
-    size_t    i;
-    uint32_t  c;
-
-    *n = sandbox_utf8_sequence(p, size);
-
-    if (*n == 0) {
-        *n = 1;
-        return UINT32_MAX;
-    }
-
-    c = *n == 1 ? p[0] : p[0] & (0x7f >> *n);
-
-    for (i = 1; i < *n; i++) {
-        c = c << 6 | (p[i] & 0x3f);
-    }
-
-    return c;
-}
-
-
-/*
- * Control characters of both kinds, what turns the direction round, what has
- * no width and no place in a name, other ends of lines.
- */
-
-static int
-ctl_name_hidden(uint32_t c)
-{
-    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0xad || c == 0x61c
-           || c == 0x180e || (c >= 0x200b && c <= 0x200f && c != 0x200d)
-           || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f)
-           || c == 0xfeff || (c >= 0xfff9 && c <= 0xfffb)
-           || (c >= 0xe0000 && c <= 0xe007f) || c == UINT32_MAX;
-}
-
-
 void
 ctl_name_blank(char *text)
 {
-    size_t    i, n, size;
-    uint32_t  c;
-
-    size = strlen(text);
-
-    for (i = 0; i < size; i += n) {
-        c = ctl_name_next((uint8_t *) text + i, size - i, &n);
-
-        if (ctl_name_hidden(c)) {
-            memset(text + i, ' ', n);
-        }
-    }
+    sandbox_utf8_blank((uint8_t *) text, strlen(text));
 }
 
 
@@ -192,8 +140,9 @@ ctl_name_columns(const char *text)
     size = strlen(text);
 
     for (i = 0; i < size; i += n) {
-        columns += ctl_name_width(ctl_name_next((const uint8_t *) text + i,
-                                                size - i, &n));
+        columns += ctl_name_width(
+                          sandbox_utf8_next((const uint8_t *) text + i,
+                                            size - i, &n));
     }
 
     return columns;
@@ -209,8 +158,9 @@ ctl_name_fit(const char *text, unsigned columns)
     size = strlen(text);
 
     for (i = 0; i < size; i += n) {
-        width = ctl_name_width(ctl_name_next((const uint8_t *) text + i,
-                                             size - i, &n));
+        width = ctl_name_width(
+                          sandbox_utf8_next((const uint8_t *) text + i,
+                                            size - i, &n));
 
         if (width > columns) {
             break;

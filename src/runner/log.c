@@ -11,6 +11,7 @@
 
 #include "file.h"
 #include "log.h"
+#include "sandbox_utf8.h"
 
 
 static const char          *runner_log_names[] = {
@@ -47,7 +48,7 @@ void
 runner_log(runner_log_level_e level, const char *format, ...)
 {
     char             line[4096];
-    size_t           n, i;
+    size_t           n, start;
     va_list          args;
     struct tm        tm;
     struct timespec  now;
@@ -63,7 +64,7 @@ runner_log(runner_log_level_e level, const char *format, ...)
     n += snprintf(line + n, sizeof(line) - n, ".%03ld %s: ",
                   now.tv_nsec / 1000000, runner_log_names[level]);
 
-    i = n;
+    start = n;
 
     va_start(args, format);
     n += vsnprintf(line + n, sizeof(line) - n, format, args);
@@ -75,11 +76,7 @@ runner_log(runner_log_level_e level, const char *format, ...)
 
     /* what a child printed must not forge a line of ours */
 
-    for ( /* void */ ; i < n; i++) {
-        if ((unsigned char) line[i] < 0x20 || line[i] == 0x7f) {
-            line[i] = ' ';
-        }
-    }
+    sandbox_utf8_blank((uint8_t *) line + start, n - start);
 
     line[n++] = '\n';
 

@@ -5,6 +5,8 @@
 
 #include "sandbox_utf8.h"
 
+#include <string.h>
+
 
 size_t
 sandbox_utf8_sequence(const uint8_t *p, size_t size)
@@ -121,4 +123,59 @@ sandbox_utf8_text(const uint8_t *p, size_t size)
     }
 
     return 1;
+}
+
+
+uint32_t
+sandbox_utf8_next(const uint8_t *p, size_t size, size_t *n)
+{
+    size_t    i;
+    uint32_t  c;
+
+    *n = sandbox_utf8_sequence(p, size);
+
+    if (*n == 0) {
+        *n = 1;
+        return UINT32_MAX;
+    }
+
+    c = *n == 1 ? p[0] : p[0] & (0x7f >> *n);
+
+    for (i = 1; i < *n; i++) {
+        c = c << 6 | (p[i] & 0x3f);
+    }
+
+    return c;
+}
+
+
+/*
+ * Control characters of both kinds, what turns the direction round, what has
+ * no width and no place in a name, other ends of lines.
+ */
+
+int
+sandbox_utf8_hidden(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0xad || c == 0x61c
+           || c == 0x180e || (c >= 0x200b && c <= 0x200f && c != 0x200d)
+           || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f)
+           || c == 0xfeff || (c >= 0xfff9 && c <= 0xfffb)
+           || (c >= 0xe0000 && c <= 0xe007f) || c == UINT32_MAX;
+}
+
+
+void
+sandbox_utf8_blank(uint8_t *p, size_t size)
+{
+    size_t  n;
+
+    while (size) {
+        if (sandbox_utf8_hidden(sandbox_utf8_next(p, size, &n))) {
+            memset(p, ' ', n);
+        }
+
+        p += n;
+        size -= n;
+    }
 }

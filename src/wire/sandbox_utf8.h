@@ -28,6 +28,18 @@ size_t sandbox_utf8_head(const uint8_t *p, size_t size);
  */
 size_t sandbox_utf8_tail(const uint8_t *p, size_t size);
 
+/*
+ * The character at p, of which there is at least one byte, and its bytes in
+ * *n; UINT32_MAX, of one byte, where none begins.
+ */
+uint32_t sandbox_utf8_next(const uint8_t *p, size_t size, size_t *n);
+
+/* 1: it does harm where people read: in a line of a log, on a terminal. */
+int sandbox_utf8_hidden(uint32_t c);
+
+/* Blanks for all of those. */
+void sandbox_utf8_blank(uint8_t *p, size_t size);
+
 /* 1: all of it is valid UTF-8 and has no NUL. */
 int sandbox_utf8_text(const uint8_t *p, size_t size);
 

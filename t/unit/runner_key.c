@@ -3,7 +3,7 @@
  */
 
 /* link: src/runner/options.c src/runner/file.c src/runner/error.c */
-/* link: src/runner/log.c src/wire/sandbox_wire.c */
+/* link: src/runner/log.c src/wire/sandbox_wire.c src/wire/sandbox_utf8.c */
 /* flags: -U_GNU_SOURCE */
 
 #define _GNU_SOURCE

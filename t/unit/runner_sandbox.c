@@ -12,7 +12,7 @@
 /* link: src/runner/message.c src/runner/operation.c src/runner/pool.c */
 /* link: src/runner/queue.c src/runner/sandbox.c src/runner/session.c */
 /* link: src/runner/version.c */
-/* link: src/wire/sandbox_wire.c -lpthread */
+/* link: src/wire/sandbox_wire.c src/wire/sandbox_utf8.c -lpthread */
 /* flags: -U_GNU_SOURCE */
 
 #define _GNU_SOURCE

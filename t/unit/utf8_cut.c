@@ -21,6 +21,7 @@ static void sequences(void);
 static void leads(void);
 static void cuts(void);
 static void foreign_bytes(void);
+static void blank(void);
 static void text(void);
 
 
@@ -64,6 +65,7 @@ main(void)
     leads();
     cuts();
     foreign_bytes();
+    blank();
     text();
 
     return test_done();
@@ -183,6 +185,34 @@ foreign_bytes(void)
 
     is_number(sandbox_utf8_head(p, 16), 16, "head: bytes FF stay");
     is_number(sandbox_utf8_tail(p, 16), 0, "tail: bytes FF stay");
+}
+
+
+static void
+blank(void)
+{
+    size_t  i;
+    char    b[64];
+
+    static const struct {
+        const char  *bytes;
+        const char  *expected;
+    } list[] = {
+        { "a b\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", NULL },
+        { "\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb", NULL },
+        { "a\nb\r\t\033[2J\x7f", "a b   [2J " },
+        { "\xc2\x9b" "2J\xc2\x85|", "  2J  |" },
+        { "\xe2\x80\xae|\xe2\x80\xa8|\xe2\x81\xa6|", "   |   |   |" },
+        { "\xef\xbb\xbf|\xf3\xa0\x81\x81|", "   |    |" },
+        { "\xff|\xc3|\xed\xa0\x80|\x80", " | |   | " }
+    };
+
+    for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+        strcpy(b, list[i].bytes);
+        sandbox_utf8_blank((uint8_t *) b, strlen(b));
+        is_string(b, list[i].expected ? list[i].expected : list[i].bytes,
+                  "blank: %zu", i);
+    }
 }
 
 
