@@ -29,6 +29,20 @@ HARDEN   := -fstack-protector-strong -D_FORTIFY_SOURCE=2
 CFLAGS   := -std=gnu11 $(OPT) $(WARN) $(HARDEN) -Isrc/wire -Isrc/tar -Isrc/jose -MMD -MP
 LDFLAGS  := -Wl,-z,relro -Wl,-z,now
 
+STATIC   := -static
+
+# SANITIZE=1: for suite system-asan; not for nginx, which has its own
+
+ifeq ($(SANITIZE),1)
+OPT      := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
+            -fno-sanitize-recover=undefined
+HARDEN   :=
+STATIC   := -static-libasan -static-libubsan
+LDFLAGS  += -fsanitize=address,undefined $(STATIC)
+EXTRA    := $(BUILD)/obj/t/lib/sanitize.o
+WRAP     := -Wl,--wrap=runner_words_read
+endif
+
 CC_OPT   ?= -g -O2 -fPIC -Wno-error=deprecated-declarations
 LD_OPT   ?= -Wl,-z,relro -Wl,-z,now -fPIC
 
@@ -36,7 +50,8 @@ WIRE     := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/wire/*.c))
 TAR      := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/tar/*.c))
 JOSE     := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/jose/*.c))
 AGENT    := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/agent/*.c))
-RUNNER   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/runner/*.c))
+RUNNER   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/runner/*.c)) \
+            $(BUILD)/obj/src/egress/egress_address.o
 EGRESS   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/egress/*.c)) \
             $(patsubst %,$(BUILD)/obj/src/runner/%.o,loop log file message)
 CTL      := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/ctl/*.c))
@@ -51,6 +66,7 @@ help:
 #: make          module, runner, agent, sandboxctl into build/
 #: make deps     root: install the Debian packages that are missing
 #: make base     root: the base image, once for each recipe
+#: make registry root: the image with the agent, for container engines
 #: make demo     root: all of it, then the spreadsheet job over HTTP
 #: make run      root: gateway and runner on 127.0.0.1:PORT, Ctrl-C ends both
 #: make test     root: all suites
@@ -67,12 +83,12 @@ build-deps:
 	         exit 1; }
 	@tools/deps --check build
 
-$(BUILD)/sandbox-agent: $(AGENT) $(TAR) $(WIRE)
-	@$(CC) -static $(LDFLAGS) -o $@ $^
+$(BUILD)/sandbox-agent: $(AGENT) $(TAR) $(WIRE) $(EXTRA)
+	@$(CC) $(STATIC) $(LDFLAGS) -o $@ $^
 	@echo "built $(@F)"
 
-$(BUILD)/sandbox-runner: $(RUNNER) $(WIRE)
-	@$(CC) $(LDFLAGS) -o $@ $^ -ljansson -lpthread
+$(BUILD)/sandbox-runner: $(RUNNER) $(WIRE) $(EXTRA)
+	@$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -ljansson -lpthread
 	@echo "built $(@F)"
 
 $(BUILD)/sandbox-egress: $(EGRESS) $(WIRE)
@@ -83,6 +99,7 @@ $(BUILD)/sandboxctl: $(CTL) $(JOSE) $(TAR) $(WIRE)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcurl -ljansson -ljwt -lcrypto
 	@echo "built $(@F)"
 
+$(BUILD)/obj/t/lib/%.o: CFLAGS += -Isrc/runner
 $(BUILD)/obj/src/egress/%.o: CFLAGS += -Isrc/runner
 $(BUILD)/obj/src/runner/%.o: CFLAGS += -Isrc/egress
 
@@ -132,6 +149,11 @@ root:
 	              "run it in a root shell, or by sudo." >&2; \
 	         exit 1; }
 
+registry: run-deps
+	@$(MAKE) --no-print-directory all base
+	@tools/registry $(CACHE)/base/current/rootfs $(BUILD)/sandbox-agent \
+	    $(CACHE)/registry
+
 demo: root run-deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) SEED='$(SEED)' INPUT='$(INPUT)' tools/demo
@@ -165,5 +187,5 @@ clean:
 
 FORCE:
 
-.PHONY: all help build-deps deps root run-deps base demo run test check bench \
-        bench-bombs clean FORCE
+.PHONY: all help build-deps deps root run-deps base registry demo run test check \
+        bench bench-bombs clean FORCE
