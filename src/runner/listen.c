@@ -22,8 +22,6 @@
 #define RUNNER_BACKLOG  4096
 
 
-static int runner_listen_passed(const runner_options_t *options,
-    runner_error_t *err);
 static int runner_listen_number(int fd, int option);
 static int runner_listen_path(int fd, const runner_options_t *options,
     runner_error_t *err);
@@ -32,29 +30,15 @@ static int runner_listen_bind(const runner_options_t *options,
 
 
 int
-runner_listen(const runner_options_t *options, int *ours, runner_error_t *err)
-{
-    int  fd;
-
-    *ours = 0;
-
-    if (options->listen_fd != -1) {
-        return runner_listen_passed(options, err);
-    }
-
-    fd = runner_listen_bind(options, err);
-    *ours = fd != -1;
-
-    return fd;
-}
-
-
-static int
-runner_listen_passed(const runner_options_t *options, runner_error_t *err)
+runner_listen_check(const runner_options_t *options, runner_error_t *err)
 {
     int  fd;
 
     fd = options->listen_fd;
+
+    if (fd == -1) {
+        return 0;
+    }
 
     if (runner_listen_number(fd, SO_DOMAIN) != AF_UNIX
         || runner_listen_number(fd, SO_TYPE) != SOCK_STREAM
@@ -66,14 +50,29 @@ runner_listen_passed(const runner_options_t *options, runner_error_t *err)
                             "unit", fd);
     }
 
-    if (runner_listen_path(fd, options, err) == -1) {
-        return -1;
-    }
-
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) == -1
         || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == -1)
     {
         return runner_error(err, "internal", errno, "fcntl");
+    }
+
+    return runner_listen_path(fd, options, err);
+}
+
+
+int
+runner_listen(const runner_options_t *options, int *ours, runner_error_t *err)
+{
+    int  fd;
+
+    *ours = 0;
+    fd = options->listen_fd;
+
+    if (fd == -1) {
+        fd = runner_listen_bind(options, err);
+        *ours = fd != -1;
+
+        return fd;
     }
 
     /* whatever its holder took: a full one refuses nginx at once */

@@ -10,6 +10,9 @@
 #include "options.h"
 
 
+/* One that was passed is ours alone from here on.  -1: nginx can't use it. */
+int runner_listen_check(const runner_options_t *options, runner_error_t *err);
+
 /*
  * The listening socket, nonblocking.  `ours` is set where its file is to be
  * removed at the end.  -1 with a text that says what to do.

@@ -18,6 +18,7 @@
 #include "child.h"
 #include "conn.h"
 #include "image.h"
+#include "listen.h"
 #include "notify.h"
 #include "pool.h"
 #include "probe.h"
@@ -50,6 +51,7 @@ main(int argc, char **argv)
     runner = &runner_main;
     runner->options = &runner_main_options;
     runner->listener.fd = -1;
+    runner->host.sockets = -1;
 
     runner_error_init(&err);
     umask(022);
@@ -63,7 +65,10 @@ main(int argc, char **argv)
         return 0;
     }
 
-    if (rc == -1 || runner_main_host(runner, &err) == -1) {
+    if (rc == -1
+        || runner_listen_check(runner->options, &err) == -1
+        || runner_main_host(runner, &err) == -1)
+    {
         return runner_main_failed(runner, &err);
     }
 
@@ -101,8 +106,6 @@ runner_main_host(runner_t *runner, runner_error_t *err)
     /* agents outlive the runtime that started them: they become ours */
 
     (void) prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-
-    host->sockets = -1;
 
     if (geteuid() != 0) {
         return runner_error(err, "not_root", 0, "containers need root.  "
