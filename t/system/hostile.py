@@ -18,7 +18,7 @@ from gateway import TOP                                      # noqa: E402
 from runner import KEY, Runner, session, tenant              # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
-SECONDS = 12
+SECONDS = 8
 agent = None
 
 
