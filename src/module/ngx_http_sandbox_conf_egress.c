@@ -35,6 +35,8 @@ static char *ngx_http_sandbox_egress_line(ngx_conf_t *cf,
 static char *ngx_http_sandbox_egress_invalid(ngx_conf_t *cf,
     ngx_http_sandbox_egress_policy_t *policy, ngx_str_t *text,
     const char *expected);
+static char *ngx_http_sandbox_egress_twice(ngx_conf_t *cf,
+    ngx_http_sandbox_egress_policy_t *policy);
 static char *ngx_http_sandbox_egress_allow(ngx_conf_t *cf,
     ngx_http_sandbox_egress_policy_t *policy);
 static const char *ngx_http_sandbox_egress_host(ngx_str_t *host);
@@ -106,6 +108,8 @@ ngx_http_sandbox_conf_egress_policy(ngx_conf_t *cf, ngx_command_t *cmd,
     }
 
     policy->name = value[1];
+    policy->file = cf->conf_file->file.name;
+    policy->line = cf->conf_file->line;
     policy->connections = NGX_CONF_UNSET;
     policy->bytes = NGX_CONF_UNSET;
     policy->time = NGX_CONF_UNSET_MSEC;
@@ -375,14 +379,36 @@ ngx_http_sandbox_egress_invalid(ngx_conf_t *cf,
     ngx_http_sandbox_egress_policy_t *policy, ngx_str_t *text,
     const char *expected)
 {
+    ngx_str_t  *value, shown;
+
+    value = cf->args->elts;
+
+    /* a line of the log has an end */
+
+    shown = *text;
+    shown.len = ngx_min(shown.len, 300);
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid value \"%V%s\" of \"%V\" in "
+                       "\"sandbox_egress_policy %V\": %s", &shown,
+                       shown.len < text->len ? "..." : "", &value[0],
+                       &policy->name, expected);
+
+    return NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_sandbox_egress_twice(ngx_conf_t *cf,
+    ngx_http_sandbox_egress_policy_t *policy)
+{
     ngx_str_t  *value;
 
     value = cf->args->elts;
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "invalid value \"%V\" of \"%V\" in "
-                       "\"sandbox_egress_policy %V\": %s", text, &value[0],
-                       &policy->name, expected);
+                       "\"%V\" in \"sandbox_egress_policy %V\" is duplicate",
+                       &value[0], &policy->name);
 
     return NGX_CONF_ERROR;
 }
@@ -551,7 +577,7 @@ ngx_http_sandbox_egress_connections(ngx_conf_t *cf,
     ngx_str_t  *value;
 
     if (policy->connections != NGX_CONF_UNSET) {
-        return "\"connections\" of a policy is duplicate";
+        return ngx_http_sandbox_egress_twice(cf, policy);
     }
 
     value = cf->args->elts;
@@ -577,7 +603,7 @@ ngx_http_sandbox_egress_bytes(ngx_conf_t *cf,
     ngx_str_t  *value;
 
     if (policy->bytes != NGX_CONF_UNSET) {
-        return "\"bytes\" of a policy is duplicate";
+        return ngx_http_sandbox_egress_twice(cf, policy);
     }
 
     value = cf->args->elts;
@@ -605,7 +631,7 @@ ngx_http_sandbox_egress_time(ngx_conf_t *cf,
     ngx_str_t  *value;
 
     if (policy->time != NGX_CONF_UNSET_MSEC) {
-        return "\"time\" of a policy is duplicate";
+        return ngx_http_sandbox_egress_twice(cf, policy);
     }
 
     value = cf->args->elts;
@@ -634,7 +660,7 @@ ngx_http_sandbox_egress_index(ngx_conf_t *cf,
     const char  *fault;
 
     if (policy->index.len) {
-        return "\"package_index\" of a policy is duplicate";
+        return ngx_http_sandbox_egress_twice(cf, policy);
     }
 
     value = cf->args->elts;
@@ -811,7 +837,7 @@ ngx_http_sandbox_egress_ca(ngx_conf_t *cf,
     };
 
     if (policy->ca_file.len) {
-        return "\"ca_certificate\" of a policy is duplicate";
+        return ngx_http_sandbox_egress_twice(cf, policy);
     }
 
     value = cf->args->elts;

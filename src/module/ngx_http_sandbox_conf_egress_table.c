@@ -20,6 +20,8 @@ static ngx_int_t ngx_http_sandbox_egress_served(ngx_conf_t *cf,
     ngx_http_sandbox_main_conf_t *smcf, ngx_http_sandbox_egress_t *use);
 static ngx_int_t ngx_http_sandbox_egress_table(ngx_conf_t *cf,
     ngx_http_sandbox_egresses_t *egress);
+static void ngx_http_sandbox_egress_too_large(ngx_conf_t *cf,
+    const ngx_http_sandbox_egress_policy_t *policy);
 static size_t ngx_http_sandbox_egress_size(
     const ngx_http_sandbox_egress_policy_t *policy);
 static void ngx_http_sandbox_egress_write(sandbox_writer_t *w,
@@ -181,19 +183,17 @@ ngx_http_sandbox_egress_table(ngx_conf_t *cf,
     size = 0;
 
     for (i = 0; i < egress->policies.nelts; i++) {
-        if (policy[i]->id) {
-            size += NGX_HTTP_SANDBOX_EGRESS_FIELD
-                    + ngx_http_sandbox_egress_size(policy[i]);
+        if (policy[i]->id == 0) {
+            continue;
         }
-    }
 
-    if (size > SANDBOX_WIRE_MAX_TABLE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "all \"sandbox_egress_policy\" together have %uz "
-                           "bytes with their \"ca_certificate\", there may be "
-                           "%d: leave those out that are not needed", size,
-                           SANDBOX_WIRE_MAX_TABLE);
-        return NGX_ERROR;
+        size += NGX_HTTP_SANDBOX_EGRESS_FIELD
+                + ngx_http_sandbox_egress_size(policy[i]);
+
+        if (size > SANDBOX_WIRE_MAX_TABLE) {
+            ngx_http_sandbox_egress_too_large(cf, policy[i]);
+            return NGX_ERROR;
+        }
     }
 
     egress->table.data = ngx_pnalloc(cf->pool, size + 1);
@@ -221,6 +221,28 @@ ngx_http_sandbox_egress_table(ngx_conf_t *cf,
     SHA256(egress->table.data, size, egress->digest);
 
     return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_egress_too_large(ngx_conf_t *cf,
+    const ngx_http_sandbox_egress_policy_t *policy)
+{
+    ngx_conf_file_t  *read, place;
+
+    read = cf->conf_file;
+    place = *read;
+    place.file.name = policy->file;
+    place.line = policy->line;
+    cf->conf_file = &place;
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"sandbox_egress_policy %V\" has no room: all of them "
+                       "have at most %d bytes with their \"ca_certificate\", "
+                       "leave out what is not needed", &policy->name,
+                       SANDBOX_WIRE_MAX_TABLE);
+
+    cf->conf_file = read;
 }
 
 

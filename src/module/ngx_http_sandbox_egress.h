@@ -17,6 +17,8 @@
 
 typedef struct {
     ngx_str_t                      name;
+    ngx_str_t                      file;         /* where it stands */
+    ngx_uint_t                     line;
     uint32_t                       id;           /* 0: no names, no network */
     ngx_array_t                    hosts;        /* ngx_str_t, sorted */
     ngx_int_t                      connections;

@@ -35,9 +35,12 @@ class Directive:
     values are (arguments, what the message must say of them): the last of the
     arguments where there is no second, only the directive where it is None,
     for what may be a secret.  Lists of right ones are as long as each other
-    where two directives are compared with one another."""
+    where two directives are compared with one another.  A block is its name
+    and what is in it."""
 
-    def __init__(self, default, good, bad, contexts=ANY, most=1, often=False):
+    def __init__(self, default, good, bad, contexts=ANY, most=1, often=False,
+                 block=False):
+        self.block = block
         self.default = default
         self.good = good
         self.bad = [b if isinstance(b, tuple) else (b, last(b)) for b in bad]
@@ -180,6 +183,75 @@ T = {
          ("https://a.example none", "none")], most=None),
     "sandbox_mcp_conversation": Directive(
         "header", ["header", "argument"], ["", "both", "Header"]),
+    "sandbox_egress_policy": Directive(
+        None, [name + " { %s }" % lines for name, lines in (
+            ("a", ""), ("B_1.-", "allow a.example *.b-c.example x2.example;"),
+            ("c", "allow xn--bcher-kva.example; connections 1; bytes 1k; "
+             "time 1s; package_index https://xn--bcher-kva.example;"),
+            ("d", "package_index https://a.b.example:443/simple/; "
+             "connections 1024; bytes 1024g; time 1d; allow *.b.example; "
+             "ca_certificate DIR/ca.pem;"),
+            ("x" * 64, "allow %s;" % " ".join(
+                "h%d.example.org" % n for n in range(256))))],
+        [('"" { }', ""), ("none { }", "none"), ("off { }", "off"),
+         ("x/y { }", "x/y"), ("$a { }", "$a"), ("x" * 65 + " { }", "x" * 65)]
+        + [("p { %s %s; }" % (line, quoted_value), value)
+           for line, values in (
+               ("allow", ["A.example", "a.example.", ".example", "a..example",
+                          "-a.example", "a-.example", "localhost", "a_b.example",
+                          "*", "*.", "*.example", "*example.org", "a.*.example",
+                          "**.example.org", "127.0.0.1", "127.1", "2130706433",
+                          "0x7f000001", "0x7f.1", "0177.0.0.1", "1.2.3.4.5",
+                          "a.0x", "a.example.1", "[::1]", "::1",
+                          "a.example:443", "https://a.example", "a.example/x",
+                          "b\x01.example", "a b.example", "",
+                          "x" * 64 + ".example",
+                          ".".join(["x" * 50] * 5) + ".ex"]),
+               ("connections", ["0", "-1", "x", "1.5", "1025"]),
+               ("bytes", ["0", "", "10s", "1023", "1025g"]),
+               ("time", ["0", "x", "10k", "999ms", "25h"]),
+               ("package_index", [
+                   "", "https://", "http://a.example/", "a.example/simple/",
+                   "https:///simple/", "https://127.0.0.1/",
+                   "https://*.example.org/", "https://a.example:8443/",
+                   "https://a.example:44/", "https://a.example:4433/",
+                   "https://A.example/", "https://a.example/?x",
+                   "https://a.example/#x", "https://u@a.example/",
+                   "https://a.example@b.example/", "https://a.example/a b"]),
+               ("ca_certificate", ["", "DIR/nowhere", "DIR", "DIR/empty",
+                                   "DIR/garbage", "DIR/private.pem",
+                                   "DIR/rsa.pem", "DIR/half.pem",
+                                   "DIR/both.pem"]))
+           for value in values
+           for quoted_value in [value if re.fullmatch(PLAIN, value)
+                                else '"%s"' % value]]
+        + [("p { package_index https://a.example/%s; }" % ("x" * 1010), "xxx"),
+           ("p { allow a.example a.example; }", "a.example"),
+           ("p { allow a.example; allow a.example; }", "a.example"),
+           ("p { allow %s; }" % " ".join(
+               "h%d.example.org" % n for n in range(257)), "h256.example.org"),
+           ("p { allow; }", "allow"), ("p { connections 1 2; }", "connections"),
+           ("p { connections 1; connections 1; }", "connections"),
+           ("p { bytes 1m; bytes 1m; }", "bytes"),
+           ("p { time 1m; time 1m; }", "time"),
+           ("p { ca_certificate DIR/ca.pem; ca_certificate DIR/ca.pem; }",
+            "ca_certificate"),
+           ("p { allow a.example; package_index https://a.example; "
+            "package_index https://a.example; }", "package_index"),
+           ("p { allow b.example *.a.example; "
+            "package_index https://a.example/x/; }", "https://a.example/x/"),
+           ("p { package_index https://a.example/; }", "https://a.example/"),
+           ("p { deny a.example; }", "deny"), ("p { a.example; }", "a.example")],
+        contexts=("http",), often=True, block=True),
+    "sandbox_egress": Directive(
+        "none", ["none", "off", "$sandbox_tenant", "${sandbox_user}",
+                 "$p_map"],
+        ["", "nowhere", "x/y", "$", "$a-b", "$nowhere", "$p_set", "$p_geo",
+         "$p_client", "$p_client_value", "$p_client_key", "$p_client_again",
+         "$p_client_regex", "$p_hosts", "$p_unknown", "$p_round",
+         "$http_x_policy", "$arg_policy", "$cookie_policy", "$remote_addr",
+         "$uri", "$sandbox_id", "$sandbox_operation", "$sandbox_egress",
+         "$sandbox_command_id", "$1", "a$sandbox_tenant", ('"a b"', "a b")]),
     "sandbox_metrics": Directive(None, [""], [], contexts=("location",),
                                  most=0),
     "sandbox_cpu_time": cap("30s", ["1s", "1d", "30s"],
@@ -227,6 +299,22 @@ LIMITS = {
     "sandbox_pending": ("pending", "number"),
 }
 
+# maps and the like for "sandbox_egress"
+
+VARIABLES = """
+map $sandbox_tenant $p_map { default none; a off; "~^b(.)" $p_inner; c ""; }
+map "$sandbox_user $sandbox_tenant" $p_inner { default $sandbox_user; }
+map $http_x $p_client { default none; }
+map $sandbox_tenant $p_client_value { default none; a $http_x; }
+map $sandbox_tenant$arg_x $p_client_key { default none; }
+map $sandbox_tenant $p_client_again { default $p_client; }
+map $sandbox_tenant $p_client_regex { default none; "~^a" "x${cookie_a}"; }
+map $sandbox_tenant $p_hosts { hostnames; default none; *.example none; }
+map $sandbox_tenant $p_unknown { default none; a nowhere; }
+map $sandbox_tenant $p_round { default $p_round; }
+geo $p_geo { default none; }
+""".strip().split("\n")
+
 NEEDED = ["sandbox_zone", "sandbox_runner", "sandbox_runner_key",
           "sandbox_jwt_secret_file", "sandbox"]
 folder = None
@@ -249,7 +337,15 @@ def start():
         with open(os.path.join(folder, name), "wb") as f:
             f.write(data.encode() if isinstance(data, str) else data)
         os.chmod(os.path.join(folder, name), 0o600)
-    shutil.copy(Authority().file, os.path.join(folder, "ca.pem"))
+    with open(Authority().file) as f:
+        one = f.read()
+    for name, data in (
+            ("ca.pem", one), ("three.pem", "a comment\n" + one * 3),
+            ("large.pem", one * (500 * 1024 // len(one))),
+            ("half.pem", one + one[:len(one) // 2]),
+            ("both.pem", one + ec.private)):
+        with open(os.path.join(folder, name), "w") as f:
+            f.write(data)
     for name in ("skills", "tmp"):
         os.mkdir(os.path.join(folder, name), 0o755)
 
@@ -268,6 +364,8 @@ def quoted(arguments):
 
 
 def line(name, arguments):
+    if T[name].block:
+        return "%s %s" % (name, arguments)
     if T[name].most == 0:
         return "%s %s;" % (name, arguments) if arguments else name + ";"
     return "%s %s;" % (name, quoted(arguments))
@@ -362,8 +460,10 @@ def conf(http=(), server=(), location=(), main=(), events=(), nested=(),
             + ["}", "http {", "    access_log off;"]
             + ["    %s_temp_path DIR/tmp/%s;" % (p, p) for p in (
                 "client_body", "proxy", "fastcgi", "uwsgi", "scgi")]
-            + base + ["    " + one for one in http]
-            + ["    server {", "        listen unix:DIR/n.sock;"]
+            + base + ["    " + one for one in VARIABLES]
+            + ["    " + one for one in http]
+            + ["    server {", "        listen unix:DIR/n.sock;",
+               "        set $p_set none;"]
             + ["        " + one for one in server]
             + ["        location /s/ {"] + on
             + ["            " + one for one in location]
@@ -418,12 +518,13 @@ def wrong_places():
         context = d.contexts[n % len(d.contexts)]
         one = line(name, d.good[0])
         if d.most != 0:
-            text = name + ";"
+            text = name + (" { }" if d.block else ";")
             cases.append(Case(text, at(context, [text]),
                               " " * INDENT[context] + text,
                               [name, "number of arguments"]))
         if d.most is not None:
-            text = "%s %s;" % (name, " ".join(["x"] * (d.most + 1)))
+            text = "%s %s%s" % (name, " ".join(["x"] * (d.most + 1)),
+                                " { }" if d.block else ";")
             says = [name, "number of arguments"]
             cases.append(Case(text, at(context, [text]),
                               " " * INDENT[context] + text, says))
@@ -465,7 +566,18 @@ def value(name, k):
 def right_values():
     cases = []
     names = [n for n in T if n not in ("sandbox", "sandbox_zone",
-                                       "sandbox_metrics")]
+                                       "sandbox_metrics",
+                                       "sandbox_egress_policy")]
+    policies = [line("sandbox_egress_policy", one)
+                for one in T["sandbox_egress_policy"].good]
+    cases += [Case(one[:60], conf(http=[one])) for one in policies]
+    cases.append(Case("all policies", conf(
+        http=policies, location=["sandbox_egress a;"])))
+    # of 64 with three certificates each; they may stand behind their use
+    cases.append(Case("many policies", conf(
+        location=["sandbox_egress q63;"], http=[
+            "sandbox_egress_policy q%d { allow a.example; ca_certificate "
+            "DIR/three.pem; }" % n for n in range(64)])))
     count = max(len(T[n].good) for n in T)
     for k in range(count):
         all_of_them = [line(n, value(n, k)) for n in names]
@@ -593,6 +705,28 @@ def combinations():
     refused("the same realm in two servers", conf(more=other),
             ["/s/", "sandbox_realm", "sandbox_jwt_issuer"], mark)
 
+    # policies of egress
+    text = "sandbox_egress_policy p { allow a.example; }"
+    refused("a policy twice", conf(http=[text, " " + text]),
+            ["sandbox_egress_policy", "p", "is duplicate"], "     " + text)
+    many = ["sandbox_egress_policy p%d { }" % n for n in range(65)]
+    refused("65 policies", conf(http=many), ["sandbox_egress_policy", "p64"],
+            "    " + many[-1])
+    many = ["sandbox_egress_policy p%d { allow a.example; ca_certificate "
+            "DIR/large.pem; }" % n for n in range(9)]
+    refused("more than 4 MiB of policies", conf(http=many),
+            ["sandbox_egress_policy", "ca_certificate"], "    " + many[-1])
+    mark = "            sandbox_egress $sandbox_conversation;"
+    refused("by the conversation, which clients choose", conf(
+        http=["sandbox_egress_policy p { }"], location=[mark.strip()]),
+        ["sandbox_egress", "sandbox_conversation_claim", "/s/"], mark)
+    cases.append(Case("by the conversation of the token", conf(location=[
+        mark.strip(), "sandbox_conversation_claim chat;"])))
+    mark = "            package_index https://b.example/;"
+    refused("an index told at its line", conf(http=[
+        "sandbox_egress_policy p {", mark.strip(), "allow a.example;", "}"]),
+        ["package_index", "b.example"], "    " + mark.strip())
+
     # a zone that is another's
     mark = "    sandbox_zone z:1m;"
     for zone, line_of in (
@@ -686,7 +820,8 @@ def docs():
         same(default, d.default, "the default of %s in the docs" % name)
         if rows is None:                # the table of caps says it for all
             continue
-        rows.pop("number", None)        # a table of the text's
+        for other in ("number", "line"):        # tables of the text's
+            rows.pop(other, None)
         same(sorted(rows), ["Context", "Default", "Inherited", "Reload",
                             "Syntax"], "what is said of " + name)
         same(rows["Context"], ", ".join(d.contexts), "context of " + name)
@@ -700,7 +835,7 @@ def examples():
         text = f.read()
     shown = {}
     for name, arguments in re.findall(
-            r"^ *#? ?(sandbox\w*)(?: ([^;\n]*))?;", text, re.M):
+            r"^ *#? ?(sandbox\w*)(?: ([^;{\n]*))?[;{]", text, re.M):
         shown.setdefault(name, []).append(arguments)
     same(sorted(set(shown)), sorted(T), "directives in conf.d/sandbox.conf")
     explained = []
