@@ -153,10 +153,17 @@ agent_main_process(void)
         close(fd);
     }
 
-    memset(&limit, 0, sizeof(limit));
+    /* 1: no core, nor a program of the host's that would take one */
+
+    limit.rlim_cur = 1;
+    limit.rlim_max = 1;
 
     if (setrlimit(RLIMIT_CORE, &limit) == -1) {
-        return -1;
+        memset(&limit, 0, sizeof(limit));
+
+        if (setrlimit(RLIMIT_CORE, &limit) == -1) {
+            return -1;
+        }
     }
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {

@@ -64,20 +64,14 @@ runner_bundle_process(const runner_bundle_t *bundle)
         }
     }
 
-    process = json_pack("{s:b, s:{s:i, s:i}, s:[s], s:o, s:s, s:o, s:b,"
-                        " s:[{s:s, s:I, s:I}, {s:s, s:i, s:i}]}",
+    process = json_pack("{s:b, s:{s:i, s:i}, s:[s], s:o, s:s, s:o, s:b}",
                         "terminal", 0,
                         "user", "uid", 0, "gid", 0,
                         "args", RUNNER_AGENT_PATH,
                         "env", runner_bundle_env(bundle),
                         "cwd", "/",
                         "capabilities", caps,
-                        "noNewPrivileges", 1,
-                        "rlimits",
-                        "type", "RLIMIT_NOFILE",
-                        "soft", (json_int_t) bundle->descriptors,
-                        "hard", (json_int_t) bundle->descriptors,
-                        "type", "RLIMIT_CORE", "soft", 0, "hard", 0);
+                        "noNewPrivileges", 1);
 
     return process;
 }
@@ -178,7 +172,7 @@ runner_bundle_mounts(uint32_t memory)
           { "nosuid", "noexec", "mode=755", "size=64k", NULL } },
         { "/dev/pts", "devpts",
           { "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620",
-            NULL } },
+            "max=64", NULL } },
         { "/dev/shm", "tmpfs", { "nosuid", "nodev", "mode=1777", NULL } },
         { "/tmp", "tmpfs", { "nosuid", "nodev", "mode=1777", NULL } }
     };
@@ -218,7 +212,7 @@ runner_bundle_linux(const runner_bundle_t *bundle)
     json_t   *namespaces, *map, *linux_, *resources;
 
     static const char  *types[] = {
-        "user", "pid", "mount", "ipc", "uts", "cgroup", "network"
+        "pid", "mount", "ipc", "uts", "cgroup", "network"
     };
     static const char  *masked[] = {
         "/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/bus",
@@ -237,7 +231,8 @@ runner_bundle_linux(const runner_bundle_t *bundle)
         "/proc/irq", "/proc/sys", NULL
     };
 
-    namespaces = json_array();
+    namespaces = json_pack("[{s:s, s:s}]", "type", "user", "path",
+                           bundle->user);
 
     for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         if (json_array_append_new(namespaces,

@@ -19,7 +19,7 @@ typedef struct {
     unsigned     cpus;
     int          swap;                           /* swap can be limited */
     int          limits;                         /* the runtime sets them */
-    uint64_t     descriptors;                    /* RLIMIT_NOFILE */
+    char         user[64];                       /* its user namespace */
     const char  *cgroup;                         /* path of the group */
     const char  *env;                            /* NAME=VALUE lines */
 } runner_bundle_t;

@@ -49,8 +49,8 @@ runner_host_open(runner_host_t *host, const runner_options_t *options,
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         (void) setrlimit(RLIMIT_NOFILE, &limit);
-        host->descriptors = limit.rlim_max < RUNNER_AGENT_FILES
-                            ? limit.rlim_max : RUNNER_AGENT_FILES;
+        host->runtime.descriptors = limit.rlim_max < RUNNER_AGENT_FILES
+                                    ? limit.rlim_max : RUNNER_AGENT_FILES;
     }
 
     if (runner_host_state(host, err) == -1

@@ -33,7 +33,6 @@ typedef struct {
 
     runner_bases_t     bases;
     char               agent[PATH_MAX];  /* directory with the agent in it */
-    uint64_t           descriptors;      /* limit of an agent */
 
     runner_cgroups_t   cgroups;
     runner_runtime_t   runtime;

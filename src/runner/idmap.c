@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <linux/securebits.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -25,13 +26,16 @@
 
 #define RUNNER_SHARED_ATTEMPTS  5000
 #define RUNNER_SHARED_PAUSE     2                /* ms */
+#define RUNNER_IDS_WAIT         10000            /* ms */
 
 
 static int runner_ids_load(int fd, uint64_t *owners);
 static int runner_ids_store(int fd, uint32_t i, uint64_t owner);
 static void runner_ids_reclaim(int fd, uint64_t *owners);
-static void runner_ids_child(pid_t parent);
-static int runner_ids_map(pid_t pid, uint32_t first);
+static int runner_ids_make(uint32_t owner, const char *map,
+    runner_error_t *err);
+static void runner_ids_child(pid_t parent, uint32_t owner, int ready);
+static int runner_ids_open(pid_t pid, const char *map, int ready);
 
 
 int
@@ -241,9 +245,35 @@ runner_ids_give(uint64_t owner, uint32_t first)
 int
 runner_ids_namespace(uint32_t first, runner_error_t *err)
 {
-    int    fd, error;
-    char   path[64];
+    char  map[96];
+
+    snprintf(map, sizeof(map), "0 %u %u\n%u 0 1\n", first, RUNNER_IDS_SIZE,
+             RUNNER_IDS_SIZE);
+
+    return runner_ids_make(0, map, err);
+}
+
+
+int
+runner_ids_container(uint32_t first, runner_error_t *err)
+{
+    char  map[96];
+
+    snprintf(map, sizeof(map), "0 %u %u\n", first, RUNNER_IDS_SIZE);
+
+    return runner_ids_make(first + RUNNER_IDS_SIZE - 1, map, err);
+}
+
+
+static int
+runner_ids_make(uint32_t owner, const char *map, runner_error_t *err)
+{
+    int    fd, error, ends[2];
     pid_t  pid, parent;
+
+    if (pipe2(ends, O_CLOEXEC) == -1) {
+        return runner_error(err, "no_descriptors", errno, "pipe");
+    }
 
     parent = getpid();
 
@@ -251,21 +281,19 @@ runner_ids_namespace(uint32_t first, runner_error_t *err)
 
     /* a child that does nothing until a descriptor holds its namespace */
 
-    pid = syscall(SYS_clone, CLONE_NEWUSER|SIGCHLD, NULL, NULL, NULL, NULL);
+    pid = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
 
     if (pid == 0) {
-        runner_ids_child(parent);
+        runner_ids_child(parent, owner, ends[1]);
     }
 
     error = errno;
     fd = -1;
 
-    if (pid != -1) {
-        if (runner_ids_map(pid, first) == 0) {
-            snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
-            fd = open(path, O_RDONLY|O_CLOEXEC);
-        }
+    close(ends[1]);
 
+    if (pid != -1) {
+        fd = runner_ids_open(pid, map, ends[0]);
         error = errno;
 
         (void) kill(pid, SIGKILL);
@@ -273,6 +301,8 @@ runner_ids_namespace(uint32_t first, runner_error_t *err)
     }
 
     runner_child_end();
+
+    close(ends[0]);
 
     if (fd == -1) {
         return runner_error(err, "no_user_namespaces", error, "can't make a "
@@ -286,17 +316,40 @@ runner_ids_namespace(uint32_t first, runner_error_t *err)
 
 
 /*
- * It must hold no descriptor: connections and locks of the runner would stay
- * as long as it does.
+ * It must hold no descriptor but this one: connections and locks of the runner
+ * would stay as long as it does.
  */
 
 static void
-runner_ids_child(pid_t parent)
+runner_ids_child(pid_t parent, uint32_t owner, int ready)
 {
-    (void) prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    (void) syscall(SYS_close_range, 0, ~0U, 0);
+    uint8_t  error;
 
-    if (getppid() == parent) {
+    if (dup2(ready, 0) == -1) {
+        _exit(1);
+    }
+
+    (void) syscall(SYS_close_range, 1, ~0U, 0);
+
+    /* who is not root may make no namespaces on some hosts: keep the rights */
+
+    if ((owner != 0
+         && (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) == -1
+             || syscall(SYS_setresuid, -1, owner, -1) == -1))
+        || unshare(CLONE_NEWUSER) == -1)
+    {
+        error = errno;
+        (void) !write(0, &error, 1);
+        _exit(1);
+    }
+
+    /* ends with the parent; a change of ids would have undone it */
+
+    (void) prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+
+    error = 0;
+
+    if (write(0, &error, 1) == 1 && getppid() == parent) {
         pause();
     }
 
@@ -305,20 +358,35 @@ runner_ids_child(pid_t parent)
 
 
 static int
-runner_ids_map(pid_t pid, uint32_t first)
+runner_ids_open(pid_t pid, const char *map, int ready)
 {
-    char  path[64], map[96];
+    char           path[64];
+    size_t         i;
+    uint8_t        error;
+    struct pollfd  p;
 
-    snprintf(map, sizeof(map), "0 %u %u\n%u 0 1\n", first, RUNNER_IDS_SIZE,
-             RUNNER_IDS_SIZE);
+    static const char  *names[] = { "uid_map", "gid_map" };
 
-    snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
+    p.fd = ready;
+    p.events = POLLIN;
+    error = ETIMEDOUT;
 
-    if (runner_file_write(AT_FDCWD, path, map) == -1) {
+    while (poll(&p, 1, RUNNER_IDS_WAIT) == -1 && errno == EINTR) { /* void */ }
+
+    if (p.revents == 0 || read(ready, &error, 1) != 1 || error != 0) {
+        errno = error;
         return -1;
     }
 
-    snprintf(path, sizeof(path), "/proc/%d/gid_map", pid);
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "/proc/%d/%s", pid, names[i]);
 
-    return runner_file_write(AT_FDCWD, path, map);
+        if (runner_file_write(AT_FDCWD, path, map) == -1) {
+            return -1;
+        }
+    }
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+
+    return open(path, O_RDONLY|O_CLOEXEC);
 }

@@ -38,6 +38,15 @@ void runner_ids_give(uint64_t owner, uint32_t first);
 int runner_ids_namespace(uint32_t first, runner_error_t *err);
 
 /*
+ * The user namespace of a container: the range and nothing else.  It belongs
+ * to the last id of the range, not to root: the kernel counts what its users
+ * have (inotify instances and watches, message queues, pending signals, locked
+ * memory) once more for its owner, so all sandboxes, and root's own programs,
+ * would share one limit.  A descriptor, or -1.
+ */
+int runner_ids_container(uint32_t first, runner_error_t *err);
+
+/*
  * Opens a file below RUNNER_SHARED_DIR and locks it; closing unlocks.
  * A descriptor, or -1 and errno; EAGAIN: another process holds it for 10 s.
  */

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -85,6 +86,50 @@ runner_inside_prepare(int pidfd, runner_error_t *err)
     }
 
     return 0;
+}
+
+
+int
+runner_inside_processes(int pidfd, pid_t pid, uint32_t processes)
+{
+    int            status;
+    pid_t          helper;
+    struct rlimit  limit;
+
+    limit.rlim_cur = processes;
+    limit.rlim_max = processes;
+
+    runner_child_begin();
+
+    helper = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+
+    if (helper == 0) {
+        if (dup2(pidfd, 0) == 0) {
+            (void) syscall(SYS_close_range, 1, ~0U, 0);
+        }
+
+        if (setns(0, CLONE_NEWUSER) == -1
+            || prlimit(pid, RLIMIT_NPROC, &limit, NULL) == -1)
+        {
+            _exit(errno);
+        }
+
+        _exit(0);
+    }
+
+    status = -1;
+
+    if (helper != -1) {
+        while (waitpid(helper, &status, 0) == -1 && errno == EINTR) {
+            /* void */
+        }
+    }
+
+    runner_child_end();
+
+    errno = WIFEXITED(status) ? WEXITSTATUS(status) : ECHILD;
+
+    return errno ? -1 : 0;
 }
 
 

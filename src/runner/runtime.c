@@ -14,11 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 #include <linux/sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "child.h"
+#include "devices.h"
 #include "file.h"
 #include "runtime.h"
 #include "sandbox_control.h"
@@ -32,9 +34,10 @@
 static int runner_runtime_version(runner_runtime_t *runtime,
     runner_error_t *err);
 static int runner_runtime_exec(char **argv, int out, int errors,
-    const int *fds, int cgroup);
+    const int *fds, int cgroup, uint64_t descriptors);
 static void runner_runtime_child(char **argv, int out, int errors,
     const int *fds);
+static int runner_runtime_container(uint64_t descriptors);
 static int runner_runtime_wait(pid_t pid, int pidfd);
 
 
@@ -89,7 +92,7 @@ runner_runtime_version(runner_runtime_t *runtime, runner_error_t *err)
         return runner_error(err, "no_descriptors", errno, "pipe");
     }
 
-    status = runner_runtime_exec(argv, ends[1], ends[1], NULL, -1);
+    status = runner_runtime_exec(argv, ends[1], ends[1], NULL, -1, 0);
 
     close(ends[1]);
     n = read(ends[0], text, sizeof(text) - 1);
@@ -171,7 +174,8 @@ runner_runtime_run(runner_runtime_t *runtime, unsigned number, int bundle,
     status = runner_runtime_exec(strncmp(runtime->version, "crun", 4) == 0
                                  ? argv_crun : argv,
                                  -1, log, fds,
-                                 group->leaf != -1 ? group->leaf : group->dir);
+                                 group->leaf != -1 ? group->leaf : group->dir,
+                                 runtime->descriptors);
 
     if (status == 0
         && (n = runner_file_read(bundle, "pid", said, sizeof(said))) > 0)
@@ -213,7 +217,7 @@ runner_runtime_delete(runner_runtime_t *runtime, unsigned number)
         return;
     }
 
-    (void) runner_runtime_exec(argv, -1, -1, NULL, -1);
+    (void) runner_runtime_exec(argv, -1, -1, NULL, -1, 0);
 }
 
 
@@ -221,11 +225,14 @@ runner_runtime_delete(runner_runtime_t *runtime, unsigned number)
 
 static int
 runner_runtime_exec(char **argv, int out, int errors, const int *fds,
-    int cgroup)
+    int cgroup, uint64_t descriptors)
 {
     int                pidfd, status;
     pid_t              pid;
     struct clone_args  args;
+
+    static const char  failed[] = "the limits or devices of a container can't "
+                                  "be made";
 
     memset(&args, 0, sizeof(args));
     pidfd = -1;
@@ -233,6 +240,13 @@ runner_runtime_exec(char **argv, int out, int errors, const int *fds,
     args.flags = CLONE_PIDFD;
     args.pidfd = (uintptr_t) &pidfd;
     args.exit_signal = SIGCHLD;
+
+    if (fds != NULL) {
+
+        /* what it finds in /dev goes into the container */
+
+        args.flags |= CLONE_NEWNS;
+    }
 
     if (cgroup != -1) {
 
@@ -247,7 +261,13 @@ runner_runtime_exec(char **argv, int out, int errors, const int *fds,
     pid = syscall(SYS_clone3, &args, sizeof(args));
 
     if (pid == 0) {
-        runner_runtime_child(argv, out, errors, fds);
+        if (fds == NULL || runner_runtime_container(descriptors) == 0) {
+            runner_runtime_child(argv, out, errors, fds);
+
+        } else {
+            (void) !write(errors, failed, sizeof(failed) - 1);
+        }
+
         _exit(127);
     }
 
@@ -304,6 +324,40 @@ runner_runtime_child(char **argv, int out, int errors, const int *fds)
     setsid();
 
     execve(argv[0], argv, runner_runtime_env);
+}
+
+
+/*
+ * What a container inherits.  Of limits one of a byte for cores: none is
+ * written, as with 0, but with 0 the kernel would still start the program of
+ * the host's core_pattern.  Where root may not raise it, it is 0.
+ */
+
+static int
+runner_runtime_container(uint64_t descriptors)
+{
+    struct rlimit  limit;
+
+    limit.rlim_cur = descriptors;
+    limit.rlim_max = descriptors;
+
+    if (setrlimit(RLIMIT_NOFILE, &limit) == -1) {
+        return -1;
+    }
+
+    limit.rlim_cur = 1;
+    limit.rlim_max = 1;
+
+    if (setrlimit(RLIMIT_CORE, &limit) == -1) {
+        limit.rlim_cur = 0;
+        limit.rlim_max = 0;
+
+        if (setrlimit(RLIMIT_CORE, &limit) == -1) {
+            return -1;
+        }
+    }
+
+    return runner_devices_mount();
 }
 
 

@@ -6,16 +6,18 @@
 #define RUNNER_RUNTIME_H
 
 #include <limits.h>
+#include <stdint.h>
 
 #include "cgroup.h"
 #include "error.h"
 
 
 typedef struct {
-    char  path[PATH_MAX];
-    char  version[64];                   /* "crun 1.8.1" */
-    char  state[PATH_MAX];               /* its --root directory */
-    char  prefix[48];                    /* of container names */
+    char      path[PATH_MAX];
+    char      version[64];               /* "crun 1.8.1" */
+    char      state[PATH_MAX];           /* its --root directory */
+    char      prefix[48];                /* of container names */
+    uint64_t  descriptors;               /* RLIMIT_NOFILE of containers */
 } runner_runtime_t;
 
 

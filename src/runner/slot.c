@@ -41,6 +41,7 @@
 
 #define RUNNER_SLOT_DEATH    10000               /* ms for a killed process */
 #define RUNNER_SLOT_SLICE    100000              /* ns, the least there is */
+#define RUNNER_SLOT_OOM      "500"               /* commands have 1000 */
 #define RUNNER_SLOT_RELEASE  15000               /* ms, with data to write */
 #define RUNNER_SLOT_BACKLOG  8
 #define RUNNER_SLOT_PAUSE    200                 /* ms, may it have died? */
@@ -68,7 +69,7 @@ static int runner_slot_start_in(runner_host_t *host, runner_slot_t *slot,
 static int runner_slot_run(runner_host_t *host, runner_slot_t *slot,
     int bundle, int listener, int history, runner_error_t *err);
 static int runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
-    runner_error_t *err);
+    int user, runner_error_t *err);
 static void runner_slot_unbundle(runner_host_t *host,
     const runner_slot_t *slot);
 static int runner_slot_listen(runner_host_t *host, runner_slot_t *slot,
@@ -76,6 +77,7 @@ static int runner_slot_listen(runner_host_t *host, runner_slot_t *slot,
 static int runner_slot_connect(runner_host_t *host, runner_slot_t *slot);
 static void runner_slot_address(runner_host_t *host, uint32_t number,
     struct sockaddr_un *address);
+static void runner_slot_memory(const runner_slot_t *slot);
 static void runner_slot_slice(const runner_slot_t *slot);
 static void runner_slot_warm(const runner_slot_t *slot);
 static void runner_slot_end(runner_host_t *host, runner_slot_t *slot);
@@ -223,7 +225,7 @@ static int
 runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
     runner_error_t *err)
 {
-    int   bundle, listener, history, rc, error;
+    int   bundle, listener, history, user, rc, error;
     char  words[512];
 
     history = -1;
@@ -232,7 +234,12 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
         return -1;
     }
 
-    bundle = runner_slot_bundle(host, slot, err);
+    user = runner_ids_container(slot->record.ids, err);
+    if (user == -1) {
+        return -1;
+    }
+
+    bundle = runner_slot_bundle(host, slot, user, err);
     listener = bundle == -1 ? -1 : runner_slot_listen(host, slot, err);
     slot->words = runner_words_open();
 
@@ -250,6 +257,8 @@ runner_slot_start_in(runner_host_t *host, runner_slot_t *slot, int dir,
     if (rc == 0) {
         rc = runner_slot_run(host, slot, bundle, listener, history, err);
     }
+
+    close(user);
 
     if (history != -1) {
         close(history);
@@ -326,6 +335,7 @@ runner_slot_run(runner_host_t *host, runner_slot_t *slot, int bundle,
 
     if (rc == 0 && slot->pidfd != -1) {
         runner_slot_processes(slot);
+        runner_slot_memory(slot);
         runner_slot_slice(slot);
         runner_slot_warm(slot);
         rc = runner_inside_prepare(slot->pidfd, err);
@@ -365,10 +375,34 @@ runner_slot_processes(const runner_slot_t *slot)
     limit.rlim_cur = slot->record.processes - 1;
     limit.rlim_max = limit.rlim_cur;
 
-    if (prlimit(slot->record.pid, RLIMIT_NPROC, &limit, NULL) == -1) {
+    if (prlimit(slot->record.pid, RLIMIT_NPROC, &limit, NULL) == -1
+        && runner_inside_processes(slot->pidfd, slot->record.pid,
+                                   limit.rlim_cur)
+           == -1
+        && errno != ESRCH)
+    {
         runner_log(RUNNER_LOG_WARN, "processes of slot %u are limited by "
                    "its control group alone: %s", slot->record.number,
                    strerror(errno));
+    }
+}
+
+
+/*
+ * Where the host itself runs out of memory, all in sandboxes goes before its
+ * own programs: nothing inside can get below what we write here.
+ */
+
+static void
+runner_slot_memory(const runner_slot_t *slot)
+{
+    char  path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", slot->record.pid);
+
+    if (runner_file_write(AT_FDCWD, path, RUNNER_SLOT_OOM) == -1) {
+        runner_log(RUNNER_LOG_WARN, "\"%s\" of slot %u can't be written: %s",
+                   path, slot->record.number, strerror(errno));
     }
 }
 
@@ -462,7 +496,7 @@ runner_slot_warm(const runner_slot_t *slot)
 /* a directory with the configuration and places to mount on; or -1 */
 
 static int
-runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
+runner_slot_bundle(runner_host_t *host, runner_slot_t *slot, int user,
     runner_error_t *err)
 {
     int               rc, dir;
@@ -500,6 +534,8 @@ runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
 
     runner_cgroup_path(&host->cgroups, slot->record.number, path,
                        sizeof(path));
+    snprintf(bundle.user, sizeof(bundle.user), "/proc/%d/fd/%d", getpid(),
+             user);
 
     bundle.ids = slot->record.ids;
     bundle.memory = slot->record.memory;
@@ -507,7 +543,6 @@ runner_slot_bundle(runner_host_t *host, runner_slot_t *slot,
     bundle.cpus = host->options->cpus;
     bundle.swap = host->cgroups.swap;
     bundle.limits = host->cgroups.layout != RUNNER_CGROUP_V2;
-    bundle.descriptors = host->descriptors;
     bundle.cgroup = path;
     bundle.env = env;
 

@@ -68,7 +68,7 @@ config(int limits, int swap)
     bundle.cpus = 3;
     bundle.swap = swap;
     bundle.limits = limits;
-    bundle.descriptors = 20000;
+    strcpy(bundle.user, "/proc/7/fd/9");
     bundle.cgroup = "/sandbox-0123456789ab/7";
     bundle.env = "# a comment\nPATH=/usr/bin\nLANG=C.UTF-8\n\nno value here\n"
                  "MPLBACKEND=Agg";
@@ -156,7 +156,7 @@ namespaces(json_t *root)
 {
     size_t       i, j;
     json_t      *list, *map, *item;
-    const char  *types[] = { "user", "pid", "mount", "ipc", "uts", "cgroup",
+    const char  *types[] = { "pid", "mount", "ipc", "uts", "cgroup",
                              "network" };
 
     list = json_object_get(json_object_get(root, "linux"), "namespaces");
@@ -172,6 +172,10 @@ namespaces(json_t *root)
 
         is_number(found, 1, "a new namespace: %s", types[i]);
     }
+
+    is_string(json_string_value(json_object_get(json_array_get(list, 0),
+                                                "path")),
+              "/proc/7/fd/9", "the user namespace is one that we made");
 
     map = json_array_get(json_object_get(json_object_get(root, "linux"),
                                          "uidMappings"), 0);
@@ -290,13 +294,15 @@ calls(json_t *root)
         "syslog", "swapon", "reboot", "clock_settime", "settimeofday",
         "sethostname", "move_mount", "open_tree", "fsopen", "mount_setattr",
         "quotactl", "acct", "iopl", "clone", "socket", "personality",
+        "socketpair", "mmap", "memfd_create", "shmget", "prlimit64",
+        "setrlimit", "io_setup", "io_submit", "cachestat", "memfd_secret",
         "a_call_of_the_future"
     };
     static const char  *allowed[] = {
         "clone3", "rseq", "statx", "faccessat2", "openat2", "close_range",
-        "memfd_create", "futex", "futex_waitv", "pidfd_open", "execveat",
+        "futex", "futex_waitv", "pidfd_open", "execveat",
         "mknodat", "copy_file_range", "getrandom", "membarrier",
-        "epoll_pwait2", "landlock_create_ruleset", "io_submit"
+        "epoll_pwait2", "landlock_create_ruleset"
     };
 
     seccomp = json_object_get(json_object_get(root, "linux"), "seccomp");
