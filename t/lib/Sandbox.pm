@@ -37,10 +37,18 @@ BEGIN {
     $Dir = File::Temp->newdir("/tmp/sandbox-t.XXXXXX", CLEANUP => 1);
     chmod 0755, $Dir or die "chmod: $!";
 
-    # a port of our own; Test::Nginx's random ones collide now and then
+    # a port of our own; Test::Nginx's random ones collide now and then, and
+    # those that the kernel gives away are for others' connections as well
 
-    my $probe = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")
-        or die "no port: $!";
+    my $probe;
+
+    for (1 .. 1000) {
+        $probe = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1",
+                                       LocalPort => 10000 + int rand 22000);
+        last if $probe;
+    }
+
+    die "no port: $!" unless $probe;
     $ENV{TEST_NGINX_SERVER_PORT} = $ENV{TEST_NGINX_CLIENT_PORT}
         = $probe->sockport;
     close $probe;

@@ -21,6 +21,7 @@ import hmac
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -52,9 +53,15 @@ BAD_LOG = re.compile(r"\[(alert|crit|emerg)\]|AddressSanitizer|runtime error:"
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that nobody is given for a connection of his own meanwhile."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 # A machine may stand still for a while: what must come is waited for so long

@@ -978,13 +978,13 @@ def long_calls():
     connection = g.connect()
     message = json.dumps(c.message("tools/call", {
         "name": "run_command", "arguments": {
-            "command": "mock: head ping sleep=2 stdout=x"}}))
-    began = time.monotonic()
+            "command": "mock: head ping sleep=3 stdout=x"}}))
     connection.request("POST", "/sandbox/" + c.path, message,
                        g.headers("", message, None))
     response = connection.getresponse()
-    check(time.monotonic() - began < 1.9, "the header comes before the end")
+    began = time.monotonic()
     same(json.loads(response.read())["result"]["isError"], False)
+    check(time.monotonic() - began > 0.3, "the header comes with the end")
     connection.close()
     # and a client that is gone by then cancels, where that is how to
     d = fresh(MODERN)

@@ -36,8 +36,8 @@ def serves(extra=""):
 def start():
     global g
     g = Gateway(runner="mock", workers=2, log_level="info")
-    g.h2_port, g.front, g.zipped, g.hasty, g.hasty_h2 = (
-        free_port() for _ in range(5))
+    g.h2_port, g.front, g.zipped, g.hasty, g.hasty_h2, g.patient, \
+        g.patient_h2 = (free_port() for _ in range(7))
     g.options["main"] = "worker_rlimit_nofile 8192;"
     g.expected.append("setrlimit(RLIMIT_NOFILE")   # not under valgrind
     g.options["http"] = """
@@ -72,9 +72,21 @@ def start():
         send_timeout 1s;
         %s
     }
+    server {
+        listen 127.0.0.1:%d sndbuf=64k;
+        send_timeout 1s;
+        %s
+    }
+    server {
+        listen 127.0.0.1:%d http2 sndbuf=64k;
+        send_timeout 1s;
+        %s
+    }
     """ % (g.h2_port, serves(), g.front, g.zipped, g.zipped, serves(),
            g.hasty, serves("sandbox_send_timeout 2s;"),
-           g.hasty_h2, serves("sandbox_send_timeout 2s;"))
+           g.hasty_h2, serves("sandbox_send_timeout 2s;"),
+           g.patient, serves("sandbox_send_timeout 6s;"),
+           g.patient_h2, serves("sandbox_send_timeout 6s;"))
     g.start()
 
 
@@ -84,6 +96,10 @@ def stop():
 
 def hasty(h2):
     return g.hasty_h2 if h2 else g.hasty
+
+
+def patient(h2):
+    return g.patient_h2 if h2 else g.patient
 
 
 def stream(conversation, text, h2=False, **options):
@@ -238,7 +254,7 @@ def stopped_reader_goes_on():
     over, whether the command still runs or has ended before."""
     def one(h2, count, more):
         with stream("on%d%d" % (h2, count), "mock: fill=stdout,x,%d " % count
-                    + more, h2, port=hasty(h2)) as s:
+                    + more, h2, port=patient(h2)) as s:
             s.until("started")
             time.sleep(1.6)
             same(s.finish()["stdoutBytes"], count)
@@ -254,10 +270,10 @@ def slow_but_reading():
     """Who takes something now and then is not stopped."""
     def one(h2):
         with stream("steady%d" % h2, "mock: fill=stdout,x,20000000", h2,
-                    port=hasty(h2)) as s:
+                    port=patient(h2)) as s:
             s.until("started")
-            for n in range(1, 9):
-                time.sleep(0.8)
+            for n in range(1, 9):           # longer than that in all
+                time.sleep(0.9)
                 s.until("stdout", 10 * n)
             same(s.finish()["stdoutBytes"], 20000000)
     together([lambda h2=h2: one(h2) for h2 in PROTOCOLS])

