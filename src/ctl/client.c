@@ -85,6 +85,24 @@ ctl_client_known(const ctl_connection_t *connection)
 }
 
 
+int
+ctl_client_token_known(const ctl_connection_t *connection)
+{
+    char  *token;
+
+    token = ctl_setting(connection, &connection->token, "token",
+                        "SANDBOX_TOKEN", CTL_MAX_TOKEN, 1);
+
+    if (token == NULL) {
+        return 0;
+    }
+
+    free(token);
+
+    return 1;
+}
+
+
 void
 ctl_client_close(ctl_client_t *client)
 {

@@ -59,6 +59,9 @@ void ctl_client_close(ctl_client_t *client);
 /* 1: ctl_client_open() would find a URL; says nothing. */
 int ctl_client_known(const ctl_connection_t *connection);
 
+/* The same of a token. */
+int ctl_client_token_known(const ctl_connection_t *connection);
+
 typedef struct {
     const char         *method;
     const char         *path;                    /* below the URL */

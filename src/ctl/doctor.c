@@ -55,6 +55,7 @@ static int ctl_doctor_probe(const ctl_doctor_t *doctor);
 static int ctl_doctor_nginx(const ctl_doctor_t *doctor);
 static int ctl_doctor_module(const ctl_doctor_t *doctor);
 static int ctl_doctor_gateway(const ctl_doctor_t *doctor);
+static int ctl_doctor_egress(const ctl_doctor_t *doctor);
 static int ctl_doctor_line(int good, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static void ctl_doctor_output(const char *output);
@@ -402,7 +403,7 @@ ctl_doctor_gateway(const ctl_doctor_t *doctor)
 
     } else if (strcmp(status, "ready") == 0) {
         ctl_doctor_line(1, "gateway: %s is ready", client.url);
-        failed = 0;
+        failed = ctl_doctor_egress(doctor);
 
     } else if (strcmp(status, "disabled") == 0) {
         failed = ctl_doctor_line(0, "gateway: %s is disabled; \"sandbox on\", "
@@ -416,6 +417,58 @@ ctl_doctor_gateway(const ctl_doctor_t *doctor)
     }
 
     json_decref(health);
+    ctl_reply_free(&reply);
+    ctl_client_close(&client);
+
+    return failed;
+}
+
+
+/* Where there is a token, whether the network it should have is there. */
+
+static int
+ctl_doctor_egress(const ctl_doctor_t *doctor)
+{
+    int            failed;
+    json_t        *limits, *egress;
+    const char    *policy;
+    ctl_reply_t    reply;
+    ctl_client_t   client;
+
+    if (!ctl_client_token_known(&doctor->connection)
+        || ctl_client_open(&client, &doctor->connection, 0) == -1)
+    {
+        return 0;
+    }
+
+    memset(&reply, 0, sizeof(ctl_reply_t));
+    limits = NULL;
+
+    if (ctl_client_call(&client, "GET", "v1/limits", NULL, CTL_REPLY_WAIT,
+                        &reply)
+        == 0)
+    {
+        limits = ctl_reply_object(&reply);
+    }
+
+    egress = json_object_get(limits, "egress");
+    policy = json_string_value(json_object_get(egress, "policy"));
+    failed = 0;
+
+    if (policy != NULL && json_is_true(json_object_get(egress, "inForce"))) {
+        ctl_doctor_line(1, "network: policy \"%.64s\" is in force", policy);
+
+    } else if (policy != NULL) {
+        failed = ctl_doctor_line(0, "network: policy \"%.64s\" is not in "
+                                 "force: the runner has not taken over the "
+                                 "policies; the error log of nginx says why",
+                                 policy);
+
+    } else if (limits != NULL) {
+        ctl_doctor_line(1, "network: none for the user of this token");
+    }
+
+    json_decref(limits);
     ctl_reply_free(&reply);
     ctl_client_close(&client);
 

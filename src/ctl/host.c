@@ -5,6 +5,7 @@
 
 #include "ctl.h"
 #include "host.h"
+#include "measure.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -30,7 +31,10 @@ static int ctl_host_connect(const char *path, int quiet);
 static int ctl_host_read(int fd, void *data, size_t size, unsigned wait);
 static int ctl_host_answer(int fd, unsigned wait, ctl_host_t *host);
 static void ctl_host_result(ctl_host_t *host, const uint8_t *p, size_t size);
+static void ctl_host_egress(ctl_egress_t *egress,
+    const sandbox_field_t *field);
 static int ctl_host_error(const uint8_t *p, size_t size);
+static void ctl_host_print_egress(const ctl_egress_t *egress);
 static void ctl_host_text(char *text, size_t size,
     const sandbox_field_t *field);
 
@@ -299,9 +303,42 @@ ctl_host_result(ctl_host_t *host, const uint8_t *p, size_t size)
         } else if (field.tag == SANDBOX_TAG_VERSION) {
             ctl_host_text(host->version, sizeof(host->version), &field);
 
+        } else if (field.tag == SANDBOX_TAG_EGRESS_COUNT
+                   && host->negress < SANDBOX_WIRE_MAX_POLICIES)
+        {
+            ctl_host_egress(&host->egress[host->negress++], &field);
+
         } else if (field.tag < SANDBOX_TAG_FILE_NAME) {
             (void) sandbox_field_number(&field, UINT64_MAX,
                                         &host->number[field.tag]);
+        }
+    }
+}
+
+
+static void
+ctl_host_egress(ctl_egress_t *egress, const sandbox_field_t *field)
+{
+    sandbox_field_t   part;
+    sandbox_fields_t  parts;
+
+    sandbox_fields_init(&parts, field->data, field->length);
+
+    while (sandbox_fields_next(&parts, &part) == SANDBOX_OK) {
+
+        if (part.tag == SANDBOX_TAG_EGRESS_ID) {
+            (void) sandbox_field_number(&part, UINT32_MAX, &egress->id);
+
+        } else if (part.tag == SANDBOX_TAG_EGRESS_NAME
+                   && sandbox_command_id_valid(part.data, part.length))
+        {
+            ctl_host_text(egress->name, sizeof(egress->name), &part);
+
+        } else if (part.tag >= SANDBOX_TAG_EGRESS_OPEN
+                   && part.tag <= SANDBOX_TAG_EGRESS_DOWN)
+        {
+            (void) sandbox_field_number(&part, UINT64_MAX,
+                      &egress->number[part.tag - SANDBOX_TAG_EGRESS_OPEN]);
         }
     }
 }
@@ -347,6 +384,7 @@ ctl_host_text(char *text, size_t size, const sandbox_field_t *field)
 void
 ctl_host_print(const ctl_host_t *host)
 {
+    unsigned         i;
     uint64_t         none, n;
     const uint64_t  *number;
 
@@ -384,4 +422,33 @@ ctl_host_print(const ctl_host_t *host)
     }
 
     putchar('\n');
+
+    for (i = 0; i < host->negress; i++) {
+        ctl_host_print_egress(&host->egress[i]);
+    }
+}
+
+
+static void
+ctl_host_print_egress(const ctl_egress_t *egress)
+{
+    char             name[sizeof("host.egress.") + sizeof(egress->name)];
+    char             up[CTL_MEASURE_TEXT], down[CTL_MEASURE_TEXT];
+    const uint64_t  *number;
+
+    if (egress->name[0] != '\0') {
+        snprintf(name, sizeof(name), "host.egress.%s", egress->name);
+
+    } else {
+        snprintf(name, sizeof(name), "host.egress.%08llx",
+                 (unsigned long long) egress->id);
+    }
+
+    number = egress->number;
+
+    printf("%-28s %llu open, %llu opened, %llu refused, %llu failed, %s sent, "
+           "%s received\n", name, (unsigned long long) number[0],
+           (unsigned long long) number[1], (unsigned long long) number[2],
+           (unsigned long long) number[3], ctl_size_text(up, number[4]),
+           ctl_size_text(down, number[5]));
 }

@@ -27,9 +27,21 @@ typedef struct {
       0 }
 
 
+/* what was counted for one policy of egress, since the runner started */
+
+typedef struct {
+    uint64_t       id;
+    char           name[SANDBOX_WIRE_MAX_POLICY_NAME + 1];
+    uint64_t       number[SANDBOX_TAG_EGRESS_DOWN + 1
+                          - SANDBOX_TAG_EGRESS_OPEN];
+} ctl_egress_t;
+
+
 /* an answer: numbers by their tags, those that did not come are 0 */
 
 typedef struct {
+    unsigned       negress;
+    ctl_egress_t   egress[SANDBOX_WIRE_MAX_POLICIES];
     uint64_t       number[SANDBOX_TAG_FILE_NAME];
     char           runtime[64];
     char           version[64];

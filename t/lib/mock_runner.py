@@ -743,7 +743,7 @@ class Connection(mock_files.Files):
         for name, policy in self.mock.policies().items():
             numbers = self.mock.counted.get(name, [0] * 6)
             counts.append(("EGRESS_COUNT", wire.fields(
-                ("EGRESS_ID", policy["EGRESS_ID"]),
+                ("EGRESS_ID", policy["EGRESS_ID"]), ("EGRESS_NAME", name),
                 *zip(("EGRESS_OPEN", "EGRESS_TUNNELS", "EGRESS_REFUSED",
                       "EGRESS_FAILED", "EGRESS_UP", "EGRESS_DOWN"),
                      numbers))))
