@@ -88,7 +88,7 @@ $(BUILD)/sandbox-agent: $(AGENT) $(TAR) $(WIRE) $(EXTRA)
 	@echo "built $(@F)"
 
 $(BUILD)/sandbox-runner: $(RUNNER) $(WIRE) $(EXTRA)
-	@$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -ljansson -lpthread
+	@$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -ljansson -lnghttp2 -lpthread
 	@echo "built $(@F)"
 
 $(BUILD)/sandbox-egress: $(EGRESS) $(WIRE)

@@ -20,6 +20,7 @@
 #include "file.h"
 #include "listen.h"
 #include "operation.h"
+#include "peer.h"
 #include "sandbox.h"
 #include "version.h"
 
@@ -37,7 +38,6 @@ static void runner_conn_timer(void *data);
 static int runner_conn_watch(runner_conn_t *conn);
 static void runner_conn_peek(runner_conn_t *conn);
 static void runner_conn_check(runner_conn_t *conn, const uint8_t *p);
-static int runner_conn_peer(runner_conn_t *conn);
 static void runner_conn_unauthorized(runner_conn_t *conn, const char *why);
 static void runner_conn_waited(runner_conn_t *conn);
 static void runner_conn_ping(runner_conn_t *conn, int now);
@@ -378,7 +378,7 @@ runner_conn_check(runner_conn_t *conn, const uint8_t *p)
     runner = conn->runner;
     preamble = &conn->preamble;
 
-    if (runner_conn_peer(conn) == -1) {
+    if (!runner_peer_allowed(runner->options, conn->event.fd)) {
         runner_conn_unauthorized(conn, "user");
         return;
     }
@@ -440,57 +440,10 @@ runner_conn_root(const runner_conn_t *conn)
 }
 
 
-static int
-runner_conn_peer(runner_conn_t *conn)
-{
-    unsigned           i;
-    socklen_t          size;
-    struct ucred       peer;
-    runner_options_t  *options;
-
-    options = conn->runner->options;
-    size = sizeof(peer);
-
-    if (getsockopt(conn->event.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)
-        == -1)
-    {
-        return -1;
-    }
-
-    if (peer.uid == 0) {
-        return 0;
-    }
-
-    for (i = 0; i < options->npeers; i++) {
-        if (options->peers[i] == peer.uid) {
-            return 0;
-        }
-    }
-
-    return options->group != (gid_t) -1 && peer.gid == options->group ? 0 : -1;
-}
-
-
 static void
 runner_conn_unauthorized(runner_conn_t *conn, const char *why)
 {
-    socklen_t     size;
-    struct ucred  peer;
-
-    if (runner_log_allowed(&runner_conn_log)) {
-        size = sizeof(peer);
-        memset(&peer, 0, sizeof(peer));
-        (void) getsockopt(conn->event.fd, SOL_SOCKET, SO_PEERCRED, &peer,
-                          &size);
-
-        runner_log(RUNNER_LOG_ERROR, "refused a connection of user %d, group "
-                   "%d, process %d: wrong %s.  Remedy: %s", peer.uid, peer.gid,
-                   peer.pid, why,
-                   why[0] == 'k' ? "nginx's sandbox_runner_key must be the "
-                                   "same file as --key-file; reload nginx"
-                                 : "--peer-user with the user of nginx's "
-                                   "workers, if it is nginx");
-    }
+    runner_peer_refused(conn->event.fd, why);
 
     runner_conn_refuse(conn, "unauthorized_peer", "the runner does not accept "
                        "this peer", 0);

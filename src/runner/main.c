@@ -17,6 +17,7 @@
 
 #include "child.h"
 #include "conn.h"
+#include "dagger.h"
 #include "image.h"
 #include "listen.h"
 #include "notify.h"
@@ -63,6 +64,10 @@ main(int argc, char **argv)
 
     if (rc == 1) {
         return 0;
+    }
+
+    if (rc == 0 && runner->options->ndagger) {
+        return dagger_main(runner->options);
     }
 
     if (rc == -1

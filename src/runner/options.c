@@ -28,7 +28,7 @@ enum {
     OPTION_MEMORY, OPTION_DISK, OPTION_PROCESSES, OPTION_LISTEN_FD,
     OPTION_LOG_LEVEL, OPTION_PROBE, OPTION_SANDBOXES, OPTION_PER_TENANT,
     OPTION_IDLE, OPTION_EXPIRE, OPTION_RUN_GRACE, OPTION_CPUS, OPTION_RESERVE,
-    OPTION_HELP, OPTION_VERSION
+    OPTION_DAGGER, OPTION_HELP, OPTION_VERSION
 };
 
 
@@ -70,6 +70,7 @@ static const struct option  runner_long_options[] = {
     { "run-grace",    required_argument, NULL, OPTION_RUN_GRACE },
     { "cpus",         required_argument, NULL, OPTION_CPUS },
     { "reserve",      required_argument, NULL, OPTION_RESERVE },
+    { "dagger",       required_argument, NULL, OPTION_DAGGER },
     { "help",         no_argument,       NULL, OPTION_HELP },
     { "version",      no_argument,       NULL, OPTION_VERSION },
     { NULL,           0,                 NULL, 0 }
@@ -138,6 +139,10 @@ static const char  runner_usage[] =
     "  --processes N        of a sandbox              (256)\n"
     "  --cpus N             of a sandbox              (2, or all)\n"
     "  --reserve MiB        stays free below --state  (256)\n"
+    "  --dagger ADDRESS     makes no containers: holds the session of an\n"
+    "                       engine, tcp://HOST:PORT or unix:///PATH; may be\n"
+    "                       repeated; takes --socket, --key-file, and who\n"
+    "                       may connect, and nothing else\n"
     "  --ephemeral          everything ends with the runner\n"
     "  --probe              check this host, run one container, exit\n"
     "  --log-level LEVEL    error, warn, notice, info, debug  (notice)\n";
@@ -291,6 +296,15 @@ runner_option(runner_options_t *options, int option, const char *name,
         options->group = group->gr_gid;
         return 0;
 
+    case OPTION_DAGGER:
+        if (options->ndagger == DAGGER_MAX_ENGINES) {
+            return runner_error(err, "bad_option", 0, "--dagger stands there "
+                                "more than %d times", DAGGER_MAX_ENGINES);
+        }
+
+        options->dagger[options->ndagger++] = optarg;
+        return 0;
+
     case OPTION_VERSION:
         printf("sandbox-runner " RUNNER_VERSION "\n");
         return 1;
@@ -436,7 +450,11 @@ runner_options_check(runner_options_t *options, runner_error_t *err)
         }
     }
 
-    missing = options->state == NULL ? "--state"
+    missing = options->ndagger
+              ? (options->key_file == NULL ? "--key-file"
+                 : options->socket == NULL && options->listen_fd == -1
+                 ? "--socket" : NULL)
+              : options->state == NULL ? "--state"
               : options->nbases == 0 ? "--base"
               : i == options->nbases ? "--base DIR, that of \"default\","
               : options->agent == NULL ? "--agent"

@@ -16,6 +16,7 @@
 #define RUNNER_VERSION        "0.1.0"
 #define RUNNER_MAX_PEERS      16
 #define RUNNER_MAX_BASES      16
+#define DAGGER_MAX_ENGINES    16
 #define RUNNER_MAX_SANDBOXES  4000               /* there are 4096 id ranges */
 
 
@@ -57,6 +58,9 @@ typedef struct {
     runner_option_base_t  bases[RUNNER_MAX_BASES];
     unsigned     nbases;
     gid_t        group;                  /* of the socket, -1: root's */
+
+    const char  *dagger[DAGGER_MAX_ENGINES];     /* --dagger */
+    unsigned     ndagger;
 
     uint8_t      key[SANDBOX_WIRE_KEY_SIZE];
 } runner_options_t;

@@ -293,7 +293,14 @@ enum {
     SANDBOX_TAG_EGRESS_REFUSED,          /* ever refused */
     SANDBOX_TAG_EGRESS_FAILED,           /* allowed, but not reached */
     SANDBOX_TAG_EGRESS_UP,               /* bytes out of the sandbox */
-    SANDBOX_TAG_EGRESS_DOWN              /* bytes into the sandbox */
+    SANDBOX_TAG_EGRESS_DOWN,             /* bytes into the sandbox */
+
+    /* PING of who owns the sessions of container engines */
+    SANDBOX_TAG_ENGINE = 208,            /* fields of one, repeated; READY */
+    SANDBOX_TAG_ENGINE_NAME,             /* bytes: "tcp://HOST:PORT" */
+    SANDBOX_TAG_ENGINE_GENERATION,       /* rises with each session */
+    SANDBOX_TAG_ENGINE_METADATA,         /* bytes: of a query's header */
+    SANDBOX_TAG_ENGINE_DOMAIN            /* bytes: of the session's services */
 };
 
 

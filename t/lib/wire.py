@@ -98,6 +98,10 @@ FIELDS = {
     "EGRESS_TUNNELS": (188, "N"), "EGRESS_REFUSED": (189, "N"),
     "EGRESS_FAILED": (190, "N"), "EGRESS_UP": (191, "N"),
     "EGRESS_DOWN": (192, "N"),
+
+    "ENGINE": (208, "B"), "ENGINE_NAME": (209, "B"),
+    "ENGINE_GENERATION": (210, "N"), "ENGINE_METADATA": (211, "B"),
+    "ENGINE_DOMAIN": (212, "B"),
 }
 TAGS = {tag: (name, kind) for name, (tag, kind) in FIELDS.items()}
 
