@@ -566,10 +566,27 @@ void agent_answer_release(agent_answer_t *answer);
 int agent_environment_init(const char *path, char **inherited);
 
 /*
+ * What commands are told of the way out, from now on.  index "": none; ca
+ * NULL: the base's certificates.
+ */
+void agent_environment_network(int on, const char *index, const char *ca);
+
+/*
  * The environment of a request: one block to free(), ended by NULL.  Strings
  * of the base are shared.  NULL: no memory.
  */
 char **agent_environment_build(const agent_request_t *request);
+
+/* agent_egress.c */
+
+/* No network until the runner says otherwise. */
+void agent_egress_init(void);
+
+/*
+ * EGRESS of the runner: its fields, and a file of certificates or -1, which
+ * stays the caller's.  0, or -1 if it is malformed.
+ */
+int agent_egress_set(const uint8_t *fields, size_t size, int fd);
 
 /* agent_directory.c */
 

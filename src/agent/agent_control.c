@@ -473,6 +473,15 @@ agent_control_handle(agent_received_t *r)
     case SANDBOX_CONTROL_STOP:
         rc = r->count ? -1 : agent_control_stop(r);
         break;
+
+    case SANDBOX_CONTROL_EGRESS:
+        if (r->count < 2) {
+            rc = agent_egress_set(r->fields, r->fields_size,
+                                  r->count ? r->fds[0] : -1);
+            agent_control_close(r);
+        }
+
+        break;
     }
 
     if (rc == -1) {

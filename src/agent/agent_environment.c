@@ -1,12 +1,14 @@
 /*
  * The environment of commands: empty, plus the base image's file, plus what
- * the runner started the agent with, plus the request's ENV.
+ * the runner started the agent with, plus the way out if there is one, plus
+ * the request's ENV.
  */
 
 #include "agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,12 +16,16 @@
 
 #define AGENT_ENVIRONMENT_FILE   (64 * 1024)
 #define AGENT_ENVIRONMENT_NAMES  256
+#define AGENT_ENVIRONMENT_NETWORK  16    /* entries */
+#define AGENT_ENVIRONMENT_PROXY  "http://127.0.0.1:3128"
+#define AGENT_ENVIRONMENT_LOCAL  "localhost,127.0.0.1,::1"
 
 
 static int agent_environment_file(const char *path);
 static void agent_environment_lines(char *text);
 static int agent_environment_add(char *entry, int replace);
 static int agent_environment_inheritable(const char *entry);
+static size_t agent_environment_put(char **list, size_t count, char *entry);
 static size_t agent_environment_name(const char *entry);
 
 
@@ -46,6 +52,34 @@ static const char  *agent_environment_foreign[] = {
 static char    *agent_environment[AGENT_ENVIRONMENT_NAMES];
 static size_t   agent_environment_count;
 static char    *agent_environment_text;  /* of the file, its lines in use */
+
+/*
+ * ALL_PROXY is not among them: what is no https has no way out, and is better
+ * told so by its own name service than by a proxy that it can't talk to.
+ */
+
+static char  *agent_environment_out[] = {
+    "HTTP_PROXY=" AGENT_ENVIRONMENT_PROXY,
+    "http_proxy=" AGENT_ENVIRONMENT_PROXY,
+    "HTTPS_PROXY=" AGENT_ENVIRONMENT_PROXY,
+    "https_proxy=" AGENT_ENVIRONMENT_PROXY,
+    "NO_PROXY=" AGENT_ENVIRONMENT_LOCAL,
+    "no_proxy=" AGENT_ENVIRONMENT_LOCAL,
+    "NODE_USE_ENV_PROXY=1"
+};
+
+/* by programs that have a setting of their own for it */
+
+static const char  *agent_environment_ca_names[] = {
+    "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"
+};
+
+static char    *agent_environment_network_list[AGENT_ENVIRONMENT_NETWORK];
+static size_t   agent_environment_network_count;
+static char     agent_environment_index[SANDBOX_WIRE_MAX_INDEX + 32];
+static char     agent_environment_ca[sizeof(agent_environment_ca_names)
+                                     / sizeof(char *)][128];
 
 
 int
@@ -80,24 +114,69 @@ agent_environment_init(const char *path, char **inherited)
 }
 
 
+void
+agent_environment_network(int on, const char *index, const char *ca)
+{
+    size_t   i, n;
+    char   **list;
+
+    list = agent_environment_network_list;
+    n = 0;
+
+    if (!on) {
+        list[n++] = "UV_OFFLINE=1";
+    }
+
+    for (i = 0; on && i < sizeof(agent_environment_out) / sizeof(char *); i++)
+    {
+        list[n++] = agent_environment_out[i];
+    }
+
+    if (on && index[0] != '\0') {
+        snprintf(agent_environment_index, sizeof(agent_environment_index),
+                 "UV_DEFAULT_INDEX=%s", index);
+        list[n++] = agent_environment_index;
+    }
+
+    for (i = 0;
+         on && ca != NULL
+         && i < sizeof(agent_environment_ca_names) / sizeof(char *);
+         i++)
+    {
+        snprintf(agent_environment_ca[i], sizeof(agent_environment_ca[i]),
+                 "%s=%s", agent_environment_ca_names[i], ca);
+        list[n++] = agent_environment_ca[i];
+    }
+
+    agent_environment_network_count = n;
+}
+
+
 char **
 agent_environment_build(const agent_request_t *request)
 {
     char              *p, **list;
-    size_t             i, n, count;
+    size_t             i, count;
     sandbox_field_t    field;
     sandbox_fields_t   fields;
 
     count = agent_environment_count;
 
-    list = malloc((count + request->env_count + 1) * sizeof(char *)
+    list = malloc((count + AGENT_ENVIRONMENT_NETWORK + request->env_count + 1)
+                  * sizeof(char *)
                   + request->env_size);
     if (list == NULL) {
         return NULL;
     }
 
     memcpy(list, agent_environment, count * sizeof(char *));
-    p = (char *) (list + count + request->env_count + 1);
+    p = (char *) (list + count + AGENT_ENVIRONMENT_NETWORK
+                  + request->env_count + 1);
+
+    for (i = 0; i < agent_environment_network_count; i++) {
+        count = agent_environment_put(list, count,
+                                      agent_environment_network_list[i]);
+    }
 
     if (request->env_count) {
         sandbox_fields_init(&fields, request->head, request->head_size);
@@ -106,16 +185,7 @@ agent_environment_build(const agent_request_t *request)
             memcpy(p, field.data, field.length);
             p[field.length] = '\0';
 
-            n = agent_environment_name(p) + 1;
-
-            for (i = 0; i < count; i++) {
-                if (strncmp(list[i], p, n) == 0) {
-                    break;
-                }
-            }
-
-            list[i] = p;
-            count += (i == count);
+            count = agent_environment_put(list, count, p);
             p += field.length + 1;
         }
     }
@@ -267,6 +337,28 @@ agent_environment_inheritable(const char *entry)
     }
 
     return 1;
+}
+
+
+/* in the place of one with that name, or at the end; how many there are */
+
+static size_t
+agent_environment_put(char **list, size_t count, char *entry)
+{
+    size_t  i, n;
+
+    n = agent_environment_name(entry) + 1;
+
+    for (i = 0; i < count; i++) {
+        if (strncmp(list[i], entry, n) == 0) {
+            list[i] = entry;
+            return count;
+        }
+    }
+
+    list[count] = entry;
+
+    return count + 1;
 }
 
 

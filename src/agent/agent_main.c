@@ -238,6 +238,7 @@ agent_main_runner(void)
     agent_memory_init(oom, peak);
     agent_history_init(SANDBOX_FD_HISTORY);
     agent_spool_init();
+    agent_egress_init();
 
     return agent_control_init(SANDBOX_FD_CONTROL);
 }

@@ -108,18 +108,13 @@ runner_bundle_env(const runner_bundle_t *bundle)
         }
     }
 
-    /*
-     * As many threads as the sandbox has processors; and no network, so uv
-     * must not wait for one.
-     */
+    /* as many threads as the sandbox has processors */
 
     snprintf(line, sizeof(line), "OPENBLAS_NUM_THREADS=%u", bundle->cpus);
     json_array_append_new(env, json_string(line));
 
     snprintf(line, sizeof(line), "OMP_NUM_THREADS=%u", bundle->cpus);
     json_array_append_new(env, json_string(line));
-
-    json_array_append_new(env, json_string("UV_OFFLINE=1"));
 
     return env;
 }

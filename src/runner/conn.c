@@ -17,6 +17,7 @@
 
 #include "bound.h"
 #include "conn.h"
+#include "egress.h"
 #include "file.h"
 #include "listen.h"
 #include "operation.h"
@@ -269,6 +270,10 @@ runner_conn_event(runner_event_t *event, uint32_t events)
         runner_operation_read(conn);
         break;
 
+    case RUNNER_CONN_BODY:
+        runner_egress_read(conn);
+        return;
+
     case RUNNER_CONN_WAITING:
         if (events & (EPOLLRDHUP|EPOLLHUP|EPOLLERR)) {
             runner_conn_hung_up(conn);
@@ -318,6 +323,7 @@ runner_conn_timer(void *data)
 
     case RUNNER_CONN_PREAMBLE:
     case RUNNER_CONN_HEAD:
+    case RUNNER_CONN_BODY:
         runner_conn_refuse(conn, "slow_request", "The request did not come "
                            "in time.", 0);
         return;
@@ -400,9 +406,7 @@ runner_conn_check(runner_conn_t *conn, const uint8_t *p)
         return;
     }
 
-    if (sandbox_preamble_read(p, preamble) != SANDBOX_OK
-        || preamble->egress != 0)
-    {
+    if (sandbox_preamble_read(p, preamble) != SANDBOX_OK) {
         runner_conn_refuse(conn, "bad_request", "the preamble is malformed",
                            0);
         return;
@@ -417,7 +421,7 @@ runner_conn_check(runner_conn_t *conn, const uint8_t *p)
 
     runner_operation_start(conn);
 
-    if (conn->state == RUNNER_CONN_HEAD
+    if ((conn->state == RUNNER_CONN_HEAD || conn->state == RUNNER_CONN_BODY)
         && (runner_conn_watch(conn) == -1
             || runner_timer_start(&runner->loop, &conn->timer,
                                   SANDBOX_WIRE_REQUEST_WAIT) == -1))
@@ -656,7 +660,8 @@ void
 runner_conn_answer(runner_conn_t *conn, sandbox_writer_t *fields)
 {
     size_t            head, result;
-    uint8_t           b[SANDBOX_WIRE_FRAME_SIZE * 2 + 64 + 4096];
+    uint8_t           b[SANDBOX_WIRE_FRAME_SIZE * 2 + 64
+                        + SANDBOX_WIRE_MAX_RESULT];
     sandbox_writer_t  w;
 
     sandbox_writer_init(&w, b + SANDBOX_WIRE_FRAME_SIZE, 64);
@@ -667,7 +672,7 @@ runner_conn_answer(runner_conn_t *conn, sandbox_writer_t *fields)
     result = fields->pos - fields->start;
     head += SANDBOX_WIRE_FRAME_SIZE;
 
-    if (fields->failed || result > 4096) {
+    if (fields->failed || result > SANDBOX_WIRE_MAX_RESULT) {
         runner_conn_refuse(conn, "internal", "the answer is too long", 0);
         return;
     }
@@ -675,7 +680,7 @@ runner_conn_answer(runner_conn_t *conn, sandbox_writer_t *fields)
     sandbox_frame_write(b + head, SANDBOX_FRAME_RESULT, result);
     memcpy(b + head + SANDBOX_WIRE_FRAME_SIZE, fields->start, result);
 
-    /* a few hundred bytes fit into the empty buffer of a socket */
+    /* some thousand bytes fit into the empty buffer of a socket */
 
     (void) !send(conn->event.fd, b, head + SANDBOX_WIRE_FRAME_SIZE + result,
                  MSG_DONTWAIT|MSG_NOSIGNAL);
@@ -761,6 +766,7 @@ runner_conn_close(runner_conn_t *conn)
     }
 
     runner_bound_closed(conn);
+    runner_egress_left(conn);
     free(conn->out);
     conn->out = NULL;
     conn->sandbox = NULL;

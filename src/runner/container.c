@@ -19,6 +19,7 @@
 #include "conn.h"
 #include "container.h"
 #include "control.h"
+#include "egress.h"
 #include "operation.h"
 #include "pool.h"
 #include "sandbox.h"
@@ -492,6 +493,8 @@ runner_container_release(runner_container_t *container)
     runner_event_remove(&runner->loop, &container->control);
     runner_event_remove(&runner->loop, &container->process);
     runner_timer_stop(&runner->loop, &container->timer);
+
+    runner_egress_closed(container);
 
     runner_grants_leave(&runner->grants, &container->waiter);
     runner_grants_give(&runner->grants, container->held);

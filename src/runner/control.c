@@ -13,6 +13,7 @@
 #include "conn.h"
 #include "container.h"
 #include "control.h"
+#include "egress.h"
 #include "pool.h"
 #include "sandbox.h"
 #include "version.h"
@@ -270,6 +271,7 @@ runner_control_ready(runner_container_t *container, runner_message_t *message)
 
     runner_timer_stop(&runner->loop, &container->timer);
     container->state = RUNNER_CONTAINER_READY;
+    runner_egress_ready(container);
 
     if (container->sandbox != NULL) {
         runner_sandbox_ready(container->sandbox);
@@ -421,6 +423,12 @@ runner_control_conn(runner_container_t *container, runner_conn_t *conn)
     unsigned         nfds;
     runner_grants_t *grants;
 
+    rc = runner_egress_conn(container, conn);
+
+    if (rc != RUNNER_CONTROL_OK) {
+        return rc;
+    }
+
     grants = &container->runner->grants;
     flags = conn->fresh ? SANDBOX_CONN_FRESH : 0;
 
@@ -471,6 +479,15 @@ runner_control_conn(runner_container_t *container, runner_conn_t *conn)
 }
 
 
+int
+runner_control_egress(runner_container_t *container,
+    sandbox_writer_t *fields, int fd)
+{
+    return runner_control_send(container, SANDBOX_CONTROL_EGRESS, 0, 0,
+                               fields, &fd, fd != -1);
+}
+
+
 void
 runner_control_grant(runner_container_t *container)
 {
@@ -514,6 +531,12 @@ runner_control_flush(runner_container_t *container)
         }
 
         container->stop = 0;
+    }
+
+    if (container->egress_tell
+        && runner_egress_tell(container) != RUNNER_CONTROL_OK)
+    {
+        return;
     }
 
     if (container->sandbox != NULL && runner_container_usable(container)

@@ -18,6 +18,7 @@
 #include "child.h"
 #include "conn.h"
 #include "dagger.h"
+#include "egress.h"
 #include "image.h"
 #include "listen.h"
 #include "notify.h"
@@ -173,6 +174,10 @@ runner_main_start(runner_t *runner, runner_error_t *err)
 
     runner_pool_init(runner);
 
+    if (runner_egress_start(runner, err) == -1) {
+        return -1;
+    }
+
     /* nothing is begun before it is sure that we will run */
 
     if (runner_server_open(runner, err) == -1) {
@@ -276,6 +281,7 @@ runner_main_end(runner_t *runner, runner_mode_e mode)
         _exit(1);
     }
 
+    runner_egress_end(runner);
     runner_jobs_free(&runner->jobs);
     runner_child_reap();
 

@@ -12,6 +12,7 @@
 #include "conn.h"
 #include "container.h"
 #include "drain.h"
+#include "egress.h"
 #include "operation.h"
 #include "sandbox.h"
 #include "tell.h"
@@ -44,10 +45,15 @@ runner_operation_start(runner_conn_t *conn)
     preamble = &conn->preamble;
 
     if (preamble->operation < SANDBOX_OPERATION_PING
-        || preamble->operation > SANDBOX_OPERATION_DRAIN)
+        || preamble->operation > SANDBOX_OPERATION_EGRESS)
     {
         runner_conn_refuse(conn, "bad_request", "there is no such operation",
                            0);
+        return;
+    }
+
+    if (preamble->operation == SANDBOX_OPERATION_EGRESS) {
+        runner_egress_operation(conn);
         return;
     }
 
@@ -158,7 +164,7 @@ runner_operation_run(runner_conn_t *conn, const uint8_t *head)
 static void
 runner_operation_ping(runner_conn_t *conn, const uint8_t *head)
 {
-    uint8_t           b[RUNNER_RESULT_SIZE];
+    uint8_t           b[SANDBOX_WIRE_MAX_RESULT];
     runner_t         *runner;
     sandbox_writer_t  w;
 
@@ -186,6 +192,7 @@ runner_operation_ping(runner_conn_t *conn, const uint8_t *head)
                          |SANDBOX_CAP_CPU|SANDBOX_CAP_DISK
                          |SANDBOX_CAP_NETWORK);
     runner_tell_host(runner, &w);
+    runner_egress_fields(runner, &w);
 
     runner_conn_answer(conn, &w);
 }

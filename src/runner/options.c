@@ -28,7 +28,7 @@ enum {
     OPTION_MEMORY, OPTION_DISK, OPTION_PROCESSES, OPTION_LISTEN_FD,
     OPTION_LOG_LEVEL, OPTION_PROBE, OPTION_SANDBOXES, OPTION_PER_TENANT,
     OPTION_IDLE, OPTION_EXPIRE, OPTION_RUN_GRACE, OPTION_CPUS, OPTION_RESERVE,
-    OPTION_DAGGER, OPTION_HELP, OPTION_VERSION
+    OPTION_EGRESS, OPTION_DAGGER, OPTION_HELP, OPTION_VERSION
 };
 
 
@@ -71,6 +71,11 @@ static const struct option  runner_long_options[] = {
     { "cpus",         required_argument, NULL, OPTION_CPUS },
     { "reserve",      required_argument, NULL, OPTION_RESERVE },
     { "dagger",       required_argument, NULL, OPTION_DAGGER },
+    { "egress",       required_argument, NULL, OPTION_EGRESS },
+    { "egress-user",  required_argument, NULL, OPTION_EGRESS },
+    { "egress-resolver", required_argument, NULL, OPTION_EGRESS },
+    { "egress-allow-address", required_argument, NULL, OPTION_EGRESS },
+    { "egress-allow-port", required_argument, NULL, OPTION_EGRESS },
     { "help",         no_argument,       NULL, OPTION_HELP },
     { "version",      no_argument,       NULL, OPTION_VERSION },
     { NULL,           0,                 NULL, 0 }
@@ -134,15 +139,22 @@ static const char  runner_usage[] =
     "  --run-grace SECONDS  beyond the longest command, then an agent that\n"
     "                       keeps its run slot is ended; longer with disks\n"
     "                       of more than 256 MiB      (60)\n"
+    "  --dagger ADDRESS     makes no containers: holds the session of an\n"
+    "                       engine, tcp://HOST:PORT or unix:///PATH; may be\n"
+    "                       repeated; takes --socket, --key-file, and who\n"
+    "                       may connect, and nothing else\n"
     "  --memory MiB         of a sandbox              (1024)\n"
     "  --disk MiB           of a sandbox              (1024)\n"
     "  --processes N        of a sandbox              (256)\n"
     "  --cpus N             of a sandbox              (2, or all)\n"
     "  --reserve MiB        stays free below --state  (256)\n"
-    "  --dagger ADDRESS     makes no containers: holds the session of an\n"
-    "                       engine, tcp://HOST:PORT or unix:///PATH; may be\n"
-    "                       repeated; takes --socket, --key-file, and who\n"
-    "                       may connect, and nothing else\n"
+    "  --egress FILE        the proxy   (sandbox-egress beside the runner)\n"
+    "  --egress-user NAME   whom it runs as           (sandbox-egress, or an\n"
+    "                       id that nobody has)\n"
+    "  --egress-resolver ADDRESS[:PORT][,...]         (/etc/resolv.conf)\n"
+    "  --egress-allow-address ADDRESS[/BITS]  a private one that names may\n"
+    "                       lead to, such as a mirror; may be repeated\n"
+    "  --egress-allow-port N  beside 443; may be repeated\n"
     "  --ephemeral          everything ends with the runner\n"
     "  --probe              check this host, run one container, exit\n"
     "  --log-level LEVEL    error, warn, notice, info, debug  (notice)\n";
@@ -295,6 +307,9 @@ runner_option(runner_options_t *options, int option, const char *name,
 
         options->group = group->gr_gid;
         return 0;
+
+    case OPTION_EGRESS:
+        return runner_option_egress(options, name, optarg, err);
 
     case OPTION_DAGGER:
         if (options->ndagger == DAGGER_MAX_ENGINES) {

@@ -15,6 +15,8 @@
 
 #define RUNNER_VERSION        "0.1.0"
 #define RUNNER_MAX_PEERS      16
+#define RUNNER_EGRESS_MAX_ALLOW  64              /* --egress-allow-address */
+#define RUNNER_EGRESS_MAX_PORTS  15              /* --egress-allow-port */
 #define RUNNER_MAX_BASES      16
 #define DAGGER_MAX_ENGINES    16
 #define RUNNER_MAX_SANDBOXES  4000               /* there are 4096 id ranges */
@@ -59,6 +61,14 @@ typedef struct {
     unsigned     nbases;
     gid_t        group;                  /* of the socket, -1: root's */
 
+    char         egress[PATH_MAX];       /* the proxy */
+    const char  *egress_user;            /* NULL: its default */
+    const char  *egress_resolver;        /* NULL: the system's */
+    const char  *egress_allow[RUNNER_EGRESS_MAX_ALLOW];
+    unsigned     negress_allow;
+    const char  *egress_ports[RUNNER_EGRESS_MAX_PORTS];
+    unsigned     negress_ports;
+
     const char  *dagger[DAGGER_MAX_ENGINES];     /* --dagger */
     unsigned     ndagger;
 
@@ -78,6 +88,10 @@ int runner_options_read(runner_options_t *options, int argc, char **argv,
  * nobody else can read.
  */
 int runner_key_read(const char *path, uint8_t *key, runner_error_t *err);
+
+/* One of the options --egress...; as above. */
+int runner_option_egress(runner_options_t *options, const char *name,
+    const char *value, runner_error_t *err);
 
 /* The text of a key file: 64 hex digits, one newline at most.  0, or -1. */
 int runner_key_parse(const char *text, size_t size, uint8_t *key);

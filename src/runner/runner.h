@@ -53,11 +53,13 @@
 typedef struct runner_s            runner_t;
 typedef struct runner_sandbox_s    runner_sandbox_t;
 typedef struct runner_container_s  runner_container_t;
+typedef struct runner_egress_s     runner_egress_t;
 
 
 typedef enum {
     RUNNER_CONN_PREAMBLE = 0,            /* waits for its 128 bytes */
     RUNNER_CONN_HEAD,                    /* an operation of the runner */
+    RUNNER_CONN_BODY,                    /* EGRESS: its table */
     RUNNER_CONN_WAITING,                 /* for a sandbox, or for its end */
     RUNNER_CONN_SENT,                    /* handed over, not yet taken */
     RUNNER_CONN_ANSWER,                  /* a long answer goes out */
@@ -83,7 +85,9 @@ struct runner_conn_s {
     uint64_t              deadline;      /* ms, of all its waiting */
     size_t                lingered;      /* bytes read away */
     unsigned              before;        /* DELETE: the state it found */
-    uint8_t              *out;           /* a long answer, or NULL */
+    uint64_t              held_until;    /* ms, for its policy; 0: not yet */
+    uint8_t              *out;           /* a long answer, or a table coming
+                                            in, or NULL */
     size_t                out_size;
     size_t                out_sent;
     runner_tenant_t      *giver;         /* whose agent gave it back, or NULL */
@@ -143,6 +147,11 @@ struct runner_container_s {
     runner_waiter_t           waiter;
     runner_queue_t            sent;      /* handed over, not yet taken */
     runner_queue_t            gone;      /* wait for its end */
+
+    int                       egress_open;       /* there is a listener */
+    int                       egress_fd;
+    int                       egress_tell;       /* its agent, anew */
+    uint32_t                  egress_told;       /* the policy it knows of */
 };
 
 
@@ -164,6 +173,7 @@ struct runner_sandbox_s {
     uint32_t              disk;
     uint32_t              processes;
     unsigned              base;          /* its number; 0: the default */
+    uint32_t              egress;        /* its policy; 0: none */
     int                   created;       /* no agent was told of it yet */
     int                   live;          /* counted against the limits */
     int                   dirty;         /* used since the last sync */
@@ -255,6 +265,7 @@ struct runner_s {
     runner_sandbox_t     *used_last;
     runner_container_t   *containers;
     runner_pool_t         pool;
+    runner_egress_t      *egress;
 };
 
 

@@ -20,7 +20,7 @@ enum {
     FIELD_NUMBER = 0, FIELD_SESSION, FIELD_TENANT, FIELD_ID, FIELD_INSTANCE,
     FIELD_CREATED, FIELD_USED, FIELD_COMMANDS, FIELD_MEMORY, FIELD_DISK,
     FIELD_PROCESSES, FIELD_IDS, FIELD_PID, FIELD_START, FIELD_DELETED,
-    FIELD_BASE, FIELD_BASE_NAME, FIELD_LAST
+    FIELD_BASE, FIELD_BASE_NAME, FIELD_EGRESS, FIELD_LAST
 };
 
 
@@ -31,7 +31,7 @@ static int runner_record_field(runner_record_t *record, int field,
 static const char  *runner_record_names[] = {
     "number", "session", "tenant", "id", "instance", "created", "used",
     "commands", "memory", "disk", "processes", "ids", "pid", "start",
-    "deleted", "base", "base-name"
+    "deleted", "base", "base-name", "egress"
 };
 
 
@@ -40,10 +40,16 @@ runner_record_write(const runner_record_t *record, char *text, size_t size)
 {
     int   n;
     char  session[2 * SANDBOX_WIRE_SESSION_SIZE + 1];
-    char  tenant[2 * SANDBOX_WIRE_TENANT_SIZE + 1];
+    char  tenant[2 * SANDBOX_WIRE_TENANT_SIZE + 1], egress[32];
 
     runner_hex(session, record->session, SANDBOX_WIRE_SESSION_SIZE);
     runner_hex(tenant, record->tenant, SANDBOX_WIRE_TENANT_SIZE);
+
+    egress[0] = '\0';
+
+    if (record->egress) {
+        snprintf(egress, sizeof(egress), "egress %u\n", record->egress);
+    }
 
     n = snprintf(text, size,
                  RUNNER_RECORD_FIRST "\n"
@@ -64,6 +70,7 @@ runner_record_write(const runner_record_t *record, char *text, size_t size)
                  "deleted %d\n"
                  "base %s\n"
                  "%s%s%s"
+                 "%s"
                  "end\n",
                  record->number, session, tenant, record->id,
                  (unsigned long long) record->instance,
@@ -75,7 +82,7 @@ runner_record_write(const runner_record_t *record, char *text, size_t size)
                  (unsigned long long) record->start_time,
                  record->deleted, record->base,
                  record->base_name[0] ? "base-name " : "", record->base_name,
-                 record->base_name[0] ? "\n" : "");
+                 record->base_name[0] ? "\n" : "", egress);
 
     return n > 0 && (size_t) n < size ? n : 0;
 }
@@ -111,9 +118,9 @@ runner_record_read(runner_record_t *record, const char *text)
 
         if (strcmp(line, "end") == 0) {
 
-            /* the last one is there where the base is not the default */
+            /* there where the base is not the default, and with a policy */
 
-            seen |= 1u << FIELD_BASE_NAME;
+            seen |= 1u << FIELD_BASE_NAME | 1u << FIELD_EGRESS;
 
             return seen == (1u << FIELD_LAST) - 1 && end[1] == '\0' ? 0 : -1;
         }
@@ -193,7 +200,7 @@ runner_record_field(runner_record_t *record, int field, const char *value)
           : field == FIELD_PID ? INT32_MAX
           : field == FIELD_NUMBER || field == FIELD_MEMORY
             || field == FIELD_DISK || field == FIELD_PROCESSES
-            || field == FIELD_IDS ? UINT32_MAX
+            || field == FIELD_IDS || field == FIELD_EGRESS ? UINT32_MAX
           : UINT64_MAX;
 
     if (runner_number(value, max, &n) == -1) {
@@ -212,6 +219,7 @@ runner_record_field(runner_record_t *record, int field, const char *value)
     case FIELD_IDS:       record->ids = n;         break;
     case FIELD_PID:       record->pid = n;         break;
     case FIELD_START:     record->start_time = n;  break;
+    case FIELD_EGRESS:    record->egress = n;      break;
     default:              record->deleted = n;     break;
     }
 

@@ -35,6 +35,7 @@ typedef struct {
     pid_t      pid;                      /* 0: stopped */
     uint64_t   start_time;               /* of the process, clock ticks */
     int        deleted;                  /* a tombstone */
+    uint32_t   egress;                   /* its policy; 0: none */
     char       base[PATH_MAX];           /* root file system below it */
     char       base_name[SANDBOX_WIRE_MAX_COMMAND_ID + 1];  /* "": default */
 } runner_record_t;

@@ -5,13 +5,17 @@ packages.  All of it on loopback addresses that nothing else uses.
 
 import hashlib
 import http.server
+import importlib.metadata
+import io
 import ipaddress
 import os
+import re
 import socket
 import ssl
 import struct
 import subprocess
 import threading
+import zipfile
 
 import wire
 
@@ -225,15 +229,29 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def index_pages(wheels):
-    """The pages of an index of packages: file names to bytes of wheels."""
+def index_pages(wheels, rootfs):
+    """The pages of an index of packages: file names to bytes of wheels, and
+    what a resolver asks of those that the base image has installed."""
     pages, projects = {}, {}
-    for name, data in wheels.items():
+
+    def add(name, data, metadata):
         project = name.split("-")[0].replace("_", "-").lower()
         projects.setdefault(project, []).append(
-            '<a href="/files/%s#sha256=%s">%s</a>'
-            % (name, hashlib.sha256(data).hexdigest(), name))
+            '<a href="/files/%s#sha256=%s" data-core-metadata="sha256=%s">%s'
+            "</a>" % (name, hashlib.sha256(data).hexdigest(),
+                      hashlib.sha256(metadata).hexdigest(), name))
         pages["/files/" + name] = data
+        pages["/files/%s.metadata" % name] = metadata
+
+    for d in importlib.metadata.distributions(
+            path=[rootfs + "/opt/sandbox/site-packages"]):
+        name = "%s-%s-py3-none-any.whl" % (
+            re.sub("[-_.]+", "_", d.metadata["Name"]).lower(), d.version)
+        add(name, name.encode(), d.read_text("METADATA").encode())
+    for name, data in wheels.items():
+        with zipfile.ZipFile(io.BytesIO(data)) as z:
+            part = [n for n in z.namelist() if n.endswith("/METADATA")][0]
+            add(name, data, z.read(part))
     for project, links in projects.items():
         body = "<!DOCTYPE html><html><body>" + "\n".join(links) \
             + "</body></html>"

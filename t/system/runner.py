@@ -41,8 +41,8 @@ def refusals():
         same(c.call(wire.PING, body=b"x").code, "bad_request", "a body")
         same(c.call(wire.PING, wire.fields(("IDLE_MS", 1))).code,
              "bad_request", "a limit out of bounds")
-        same(c.command("true", session=session("n"), egress=1).code,
-             "bad_request", "an unknown egress policy")
+        same(c.call(wire.EGRESS, wire.fields(("EGRESS_DIGEST", bytes(32))),
+                    b"x").code, "bad_request", "no table of policies")
 
         with c.connect() as s:
             s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(200))

@@ -5,7 +5,7 @@
 
 /* link: src/agent/agent_control.c src/agent/agent_connection.c */
 /* link: src/agent/agent_receive.c src/agent/agent_events.c */
-/* link: src/agent/agent_open.c */
+/* link: src/agent/agent_open.c src/agent/agent_egress.c */
 /* link: src/agent/agent_sandbox.c src/agent/agent_event.c */
 /* link: src/wire/sandbox_utf8.c */
 /* link: src/agent/agent_log.c src/wire/sandbox_wire.c */
@@ -493,6 +493,15 @@ hand_over(uint32_t serial)
 
 
 /* --- the others ---------------------------------------------------------- */
+
+void
+agent_environment_network(int on, const char *index, const char *ca)
+{
+    (void) on;
+    (void) index;
+    (void) ca;
+}
+
 
 void
 agent_operation_enter(agent_connection_t *c)

@@ -2,6 +2,7 @@
  * Base images on the command line: names, numbers, what is refused.
  */
 
+/* link: src/runner/options_egress.c src/egress/egress_address.c */
 /* link: src/runner/options.c src/runner/base.c src/runner/file.c */
 /* link: src/runner/error.c src/runner/log.c src/wire/sandbox_wire.c */
 /* link: src/wire/sandbox_utf8.c */

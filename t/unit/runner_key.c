@@ -2,6 +2,7 @@
  * The runner's key file: 64 hex digits, and nobody else may read it.
  */
 
+/* link: src/runner/options_egress.c src/egress/egress_address.c */
 /* link: src/runner/options.c src/runner/file.c src/runner/error.c */
 /* link: src/runner/log.c src/wire/sandbox_wire.c src/wire/sandbox_utf8.c */
 /* flags: -U_GNU_SOURCE */

@@ -11,7 +11,10 @@
 /* link: src/runner/loop.c */
 /* link: src/runner/message.c src/runner/operation.c src/runner/pool.c */
 /* link: src/runner/queue.c src/runner/sandbox.c src/runner/session.c */
-/* link: src/runner/version.c */
+/* link: src/runner/version.c src/runner/child.c src/runner/egress.c */
+/* link: src/runner/egress_listen.c src/runner/egress_proxy.c */
+/* link: src/runner/egress_table.c src/wire/sandbox_egress.c */
+/* link: src/wire/sandbox_sha256.c */
 /* link: src/wire/sandbox_wire.c src/wire/sandbox_utf8.c -lpthread */
 /* flags: -U_GNU_SOURCE */
 

@@ -1,0 +1,174 @@
+/*
+ * What commands need to know of the way out: the proxy, the index of packages,
+ * and certificates, which are put together where users can read and not write.
+ *
+ * Knows no hosts and no policies: those are the runner's.
+ */
+
+#include "agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+
+#define AGENT_EGRESS_BASE    "/etc/ssl/certs/ca-certificates.crt"
+#define AGENT_EGRESS_FOLDER  "/etc/ssl/sandbox"
+#define AGENT_EGRESS_FILE    AGENT_EGRESS_FOLDER "/ca-certificates.crt"
+#define AGENT_EGRESS_NEW     AGENT_EGRESS_FOLDER "/.new"
+#define AGENT_EGRESS_MAX     (4 * 1024 * 1024)   /* bytes of the base's */
+
+
+static int agent_egress_certificates(int fd);
+static int agent_egress_copy(int to, int from, size_t max);
+
+
+void
+agent_egress_init(void)
+{
+    agent_environment_network(0, "", NULL);
+}
+
+
+int
+agent_egress_set(const uint8_t *fields, size_t size, int fd)
+{
+    int               rc;
+    char              index[SANDBOX_WIRE_MAX_INDEX + 1];
+    uint64_t          id;
+    const char       *ca;
+    sandbox_field_t   field;
+    sandbox_fields_t  all;
+
+    id = 0;
+    index[0] = '\0';
+    sandbox_fields_init(&all, fields, size);
+
+    while ((rc = sandbox_fields_next(&all, &field)) == SANDBOX_OK) {
+
+        switch (field.tag) {
+
+        case SANDBOX_TAG_EGRESS_ID:
+            if (sandbox_field_number(&field, UINT32_MAX, &id) != SANDBOX_OK) {
+                return -1;
+            }
+
+            break;
+
+        case SANDBOX_TAG_EGRESS_INDEX:
+            if (field.length > SANDBOX_WIRE_MAX_INDEX
+                || memchr(field.data, '\0', field.length) != NULL)
+            {
+                return -1;
+            }
+
+            memcpy(index, field.data, field.length);
+            index[field.length] = '\0';
+            break;
+        }
+    }
+
+    if (rc != SANDBOX_END) {
+        return -1;
+    }
+
+    ca = NULL;
+
+    if (id && fd != -1) {
+        if (agent_egress_certificates(fd) == 0) {
+            ca = AGENT_EGRESS_FILE;
+
+        } else {
+            agent_log("the certificates of the egress policy can't be written "
+                      "to " AGENT_EGRESS_FILE ": error %d", errno);
+        }
+    }
+
+    agent_environment_network(id != 0, index, ca);
+
+    return 0;
+}
+
+
+/*
+ * The base's and the policy's as one file, in place of the one before at once:
+ * a program that reads it has all of one or all of the other.
+ */
+
+static int
+agent_egress_certificates(int fd)
+{
+    int  to, base, rc, error;
+
+    if (mkdir(AGENT_EGRESS_FOLDER, 0755) == -1 && errno != EEXIST) {
+        return -1;
+    }
+
+    to = open(AGENT_EGRESS_NEW,
+              O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC|O_NOFOLLOW, 0644);
+    if (to == -1) {
+        return -1;
+    }
+
+    /* a base without certificates has none: the policy's are all there is */
+
+    rc = 0;
+    base = open(AGENT_EGRESS_BASE, O_RDONLY|O_CLOEXEC|O_NONBLOCK);
+
+    if (base != -1) {
+        rc = agent_egress_copy(to, base, AGENT_EGRESS_MAX);
+        close(base);
+    }
+
+    if (rc == 0) {
+        rc = agent_egress_copy(to, fd, SANDBOX_WIRE_MAX_CA);
+    }
+
+    if (rc == 0) {
+        rc = rename(AGENT_EGRESS_NEW, AGENT_EGRESS_FILE);
+    }
+
+    error = errno;
+    close(to);
+
+    if (rc == -1) {
+        unlink(AGENT_EGRESS_NEW);
+    }
+
+    errno = error;
+
+    return rc;
+}
+
+
+/* all of a file, from its start, whoever has read of it; a line end after it */
+
+static int
+agent_egress_copy(int to, int from, size_t max)
+{
+    char     b[16384];
+    off_t    at;
+    ssize_t  n;
+
+    for (at = 0; (size_t) at < max; at += n) {
+        n = pread(from, b, sizeof(b), at);
+
+        if (n == -1) {
+            return -1;
+        }
+
+        if (n == 0) {
+            break;
+        }
+
+        if (write(to, b, n) != n) {
+            errno = ENOSPC;
+            return -1;
+        }
+    }
+
+    return write(to, "\n", 1) == 1 ? 0 : -1;
+}

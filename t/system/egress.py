@@ -1,0 +1,577 @@
+#!/usr/bin/env python3
+"""The way out of a sandbox, by the runner's own wire: policies, the proxy, the
+environment of commands, packages by uv, and every way in which proxy and
+runner can end and start again.  The world is 127.83.0.1, with a resolver, a
+certificate authority and an index of packages of the test's own."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+import egress                                                # noqa: E402
+import wire                                                  # noqa: E402
+from gateway import CACHE, alive, wait_for                          # noqa: E402
+from packages import wheel                                   # noqa: E402
+from runner import Runner, session, tenant                   # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+NAMES = {"index.test": [egress.HOST], "files.test": [egress.HOST],
+         "other.test": [egress.HOST], "a.wild.test": [egress.HOST],
+         "wild.test": [egress.HOST], "private.test": ["10.1.2.3"],
+         "both.test": ["10.1.2.3", egress.HOST, "169.254.169.254"],
+         "closed.test": ["127.83.0.2"], "slow.test": None}
+INDEX = "https://index.test/simple/"
+
+folder = resolver = authority = server = runner = None
+
+
+def policies(**more):
+    """The table that most tests use."""
+    packs = dict(index=INDEX, ca=authority.text)
+    packs.update(more)
+    return egress.table(
+        egress.policy("packs", "index.test", "files.test", **packs),
+        egress.policy("wild", "*.wild.test", "private.test", "both.test",
+                      "closed.test", "none.test", "slow.test"),
+        egress.policy("tight", "index.test", connections=2, size=300000,
+                      ms=1500))
+
+
+def start():
+    global folder, resolver, authority, server, runner
+    folder = tempfile.mkdtemp(prefix="sandbox-egress.")
+    resolver = egress.Resolver(NAMES)
+    authority = egress.Authority(folder, *NAMES)
+    server = egress.Server(authority)
+    server.pages.update(egress.index_pages({
+        "tinya-1.0-py3-none-any.whl": wheel("tinya"),
+        "tinyb-1.0-py3-none-any.whl": wheel("tinyb")},
+        os.path.realpath(CACHE + "/base/current/rootfs")))
+    server.pages["/hello"] = b"hello\n"
+    server.pages["/big"] = b"x" * 4000000
+    server.pages["/away"] = (302, {"Location": "https://other.test/hello"},
+                             b"")
+    runner = Runner("--pool", "2", "--egress-resolver", resolver.address,
+                    "--egress-allow-address", egress.HOST + "/32")
+    runner.start()
+    push(policies())
+
+
+def stop():
+    if runner:
+        complaints = runner.complaints()
+        runner.close()
+        same(complaints, [])
+    if server:
+        server.close()
+    if resolver:
+        resolver.close()
+    if folder:
+        shutil.rmtree(folder)
+
+
+def push(body, r=None):
+    answer = egress.push((r or runner).client, body)
+    same(answer.code, None, "the table is taken")
+    return answer.result["EGRESS_DIGEST"]
+
+
+def run(name, text, policy="packs", r=None, **fields):
+    """What a command of that conversation said; it must have run."""
+    answer = (r or runner).command(
+        name, text, egress=egress.policy_id(policy) if policy else 0,
+        **fields)
+    same(answer.code, None, text)
+    return answer
+
+
+def out(name, text, policy="packs", **options):
+    answer = run(name, text, policy, **options)
+    same((answer.result["EXIT_CODE"], answer.stderr), (0, b""), text)
+    return answer.stdout.decode()
+
+
+def counts(policy, r=None):
+    return egress.counts((r or runner).call(wire.PING).result, policy)
+
+
+def curl(url, more=""):
+    return "curl -sS -m 20 -o /dev/null -w '%%{http_code} %%{http_connect}' " \
+        "%s %s; true" % (more, url)
+
+
+@test("egress/environment")
+def environment():
+    def variables(policy):
+        text = out("env", "env -0 | tr '\\0' '\\n'", policy)
+        return dict(line.split("=", 1) for line in text.splitlines())
+
+    none = variables(None)
+    same(none.get("UV_OFFLINE"), "1")
+    same([n for n in none if "proxy" in n.lower()], [])
+    same(none.get("UV_DEFAULT_INDEX"), None)
+    same(none["SSL_CERT_FILE"], "/etc/ssl/certs/ca-certificates.crt")
+
+    some = variables("packs")
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        same(some[name], "http://127.0.0.1:3128", name)
+        same(some[name.lower()], some[name], name)
+    same(some["NO_PROXY"], "localhost,127.0.0.1,::1")
+    same(some["no_proxy"], some["NO_PROXY"])
+    same(some["NODE_USE_ENV_PROXY"], "1")
+    same(some["UV_DEFAULT_INDEX"], INDEX)
+    same(some.get("UV_OFFLINE"), None)
+    bundle = some["SSL_CERT_FILE"]
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
+                 "NODE_EXTRA_CA_CERTS"):
+        same(some[name], bundle, name)
+    text = out("env", "cat " + bundle)
+    check(authority.text.decode().strip() in text, "the operator's CA")
+    check(text.count("BEGIN CERTIFICATE") > 50, "and the base's")
+    answer = run("env", "echo x >> %s; rm -f %s; : > /etc/ssl/sandbox/x; "
+                 "stat -c '%%U %%a' %s" % ((bundle,) * 3))
+    same(answer.stdout, b"root 644\n", "a user can't change it")
+    same(answer.stderr.count(b"denied"), 3)
+
+    # another policy, other settings; and what a request sets itself wins
+    wild = variables("wild")
+    same(wild.get("UV_DEFAULT_INDEX"), None)
+    same(wild["SSL_CERT_FILE"], "/etc/ssl/certs/ca-certificates.crt")
+    same(variables(None).get("UV_OFFLINE"), "1")
+    own = runner.client.call(
+        wire.COMMAND, wire.fields(("COMMAND", "echo $HTTPS_PROXY"),
+                                  ("ENV", "HTTPS_PROXY=mine")),
+        session=session("env"), tenant=tenant("env"),
+        egress=egress.policy_id("packs"))
+    same(own.stdout, b"mine\n")
+
+
+@test("egress/allowed")
+def allowed():
+    before = counts("packs")
+    same(out("get", "curl -sS https://index.test/hello"), "hello\n")
+    same(out("get", "curl -sS https://INDEX.test/hello"), "hello\n")
+    same(out("get", "python3 -c 'import httpx; "
+             "print(httpx.get(\"https://files.test/hello\").text, end=\"\")'"),
+         "hello\n")
+    same(out("get", "node -e 'fetch(\"https://files.test/hello\")"
+             ".then(r => r.text()).then(t => process.stdout.write(t))'"
+             " 2>/dev/null"), "hello\n")
+    same(out("get", "curl -sS https://index.test/big | wc -c"), "4000000\n")
+    same(out("get", curl("https://a.wild.test/hello", "2>/dev/null"), "wild"),
+         "000 200",
+         "its certificate is not the world's without the operator's CA")
+    # of several addresses those that are forbidden are left out
+    same(out("get", curl("https://both.test/hello", "-k"), "wild"), "200 200")
+
+    def counted():
+        now = counts("packs")
+        return now["tunnels"] - before["tunnels"] == 5 and now["open"] == 0 \
+            and now["down"] - before["down"] > 4000000 \
+            and now["up"] - before["up"] > 1000
+    wait_for(counted, 60, "the counters")
+    check(re.search(r'egress: sandbox sbx_[0-9a-f]{20}, policy "packs", tunnel '
+                    r"to index.test:443 \(127.83.0.1:443\), \d+ bytes out, "
+                    r"4\d{6} in, \d+ ms: closed", runner.text()),
+          "a line for each tunnel")
+
+
+@test("egress/refused")
+def refused():
+    before = counts("packs")
+    for url, words in (
+            ("https://other.test/", 'not in the operator\'s egress policy '
+             '"packs"'),
+            ("https://index.test:8443/", "Port 8443 can't be reached"),
+            ("https://127.83.0.1/", "use the name of the host")):
+        answer = run("no", "python3 - <<'E'\nimport urllib.request\n"
+                     "try:\n urllib.request.urlopen('%s')\nexcept Exception "
+                     "as e:\n print(e)\nE" % url)
+        check(words in answer.stdout.decode(), url, answer.stdout)
+    said = out("no", "curl -s http://index.test/hello")
+    check("use https://" in said, "plain http", said)
+    same(out("no", curl("https://index.test/away", "-L 2>/dev/null")),
+         "000 403", "a redirect to where it may not go")
+    for url, code in (("https://private.test/", "403"),
+                      ("https://wild.test/", "403"),
+                      ("https://none.test/", "502"),
+                      ("https://closed.test/", "403")):
+        same(out("no", curl(url, "-k 2>/dev/null"), "wild"), "000 " + code,
+             url)
+    check("other.test" not in resolver.asked,
+          "nobody is asked about a name that is not allowed")
+    wait_for(lambda: counts("packs")["refused"] - before["refused"] == 5, 60,
+             "the counters")
+    check('refused: other.test:443 is not in policy "packs"' in runner.text(),
+          "a line for a refusal")
+    check("leads to a forbidden address (10.1.2.3:443, private)"
+          in runner.text(), "and why")
+
+
+@test("egress/none")
+def none():
+    """Without a policy there is nothing, at once, and it says what to do."""
+    began = time.monotonic()
+    answer = run("off", "uv add tinya", None)
+    check(answer.result["EXIT_CODE"] != 0, "it fails")
+    check(b"network is off" in answer.stderr, "and says why", answer.stderr)
+    check(time.monotonic() - began < 20, "at once")
+    for text in ("curl -sS -m 20 https://index.test/hello",
+                 "curl -sS -m 20 -x http://127.0.0.1:3128 https://index.test/",
+                 "curl -sS -m 20 https://127.83.0.1/hello -k"):
+        answer = run("off", text, None)
+        check(answer.result["EXIT_CODE"] in (5, 6, 7), text, answer.stderr)
+
+    # a policy that ends: its listener stays and refuses
+    same(out("off", "curl -sS https://index.test/hello"), "hello\n")
+    answer = run("off", "curl -sS -m 20 -x http://127.0.0.1:3128 "
+                 "https://index.test/hello", None)
+    check(answer.result["EXIT_CODE"] and b"403" in answer.stderr,
+          "refused", answer.stderr)
+
+
+@test("egress/uv", seconds=200)
+def uv():
+    """uv add by the index of the policy; locked, and there after a stop."""
+    text = "python3 -c 'import tinya, pandas; print(tinya.answer)'"
+    same(out("uv", "uv add -q tinya && " + text), "42\n")
+    same(out("uv", "uv sync -q --locked && uv lock -q --check; "
+             "grep -c tinya uv.lock pyproject.toml | tr '\\n' ' '").split()[1],
+         "pyproject.toml:1")
+    check("registry = \"%s\"" % INDEX.rstrip("/")
+          in out("uv", "cat uv.lock").replace('/"', '"'), "it is locked")
+    # a name that is not there: an error, and nothing is spoilt
+    answer = run("uv", "uv add -q not-there-at-all")
+    check(answer.result["EXIT_CODE"] != 0 and answer.stderr, "says so")
+    # its container ends; what was installed is there without a network
+    pid = int(runner.record("uv")["pid"])
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid), 60, "its end")
+    same(out("uv", text, None), "42\n")
+    same(out("uv", "uv sync -q --locked && " + text, None), "42\n")
+    same(out("uv", "uv add -q tinyb && " + text), "42\n", "with it again")
+
+
+@test("egress/bounds")
+def bounds():
+    before = counts("tight")
+    answer = run("tight", "cat > /tmp/t.py <<'E'\n"
+                 "import socket, sys, time\n"
+                 "def ask():\n"
+                 "    s = socket.create_connection(('127.0.0.1', 3128))\n"
+                 "    s.settimeout(60)\n"
+                 "    s.sendall(b'CONNECT index.test:443 HTTP/1.1\\r\\n\\r\\n')"
+                 "\n    return s, s.recv(4096).split(b'\\r\\n')[0].decode()\n"
+                 "all = [ask() for _ in range(3)]\n"
+                 "print([line.split()[1] for s, line in all])\n"
+                 "began = time.monotonic()\n"
+                 "print(all[0][0].recv(1))\n"
+                 "print(time.monotonic() - began < 50)\n"
+                 "E\npython3 /tmp/t.py", "tight")
+    same(answer.stdout.decode().splitlines(),
+         ["['200', '200', '503']", "b''", "True"], "connections and time")
+    check("its time is over" in runner.text(), "the log says why")
+    said = out("tight", curl("https://index.test/big", "-k 2>/dev/null"),
+               "tight")
+    same(said.split()[1], "200", "bytes: cut in the middle")
+    check("carried all the bytes" in runner.text(), "the log says why")
+    same(out("tight", curl("https://index.test/hello", "-k 2>/dev/null"),
+             "tight"), "000 403", "and nothing more")
+    wait_for(lambda: counts("tight")["refused"] - before["refused"] == 2, 60,
+             "the counters")
+
+
+@test("egress/half-close")
+def half_close():
+    """Each direction ends by itself, and not a byte is lost on the way."""
+    listener = socket.create_server((egress.HOST, 444))
+    r = Runner("--pool", "0", "--egress-resolver", resolver.address,
+               "--egress-allow-address", egress.HOST + "/32",
+               "--egress-allow-port", "444")
+    try:
+        r.start()
+        push(policies(), r)
+        sock = r.client.send(
+            wire.COMMAND, wire.fields(("COMMAND", "python3 - <<'E'\n"
+                "import socket, hashlib\n"
+                "s = socket.create_connection(('127.0.0.1', 3128))\n"
+                "s.sendall(b'CONNECT index.test:444 HTTP/1.1\\r\\n\\r\\n'\n"
+                "          b'early ')\n"
+                "print(s.recv(100).split()[1])\n"
+                "s.sendall(b'late')\n"
+                "s.shutdown(socket.SHUT_WR)\n"
+                "h, n = hashlib.sha256(), 0\n"
+                "while True:\n"
+                "    d = s.recv(65536)\n"
+                "    if not d: break\n"
+                "    h.update(d); n += len(d)\n"
+                "print(n, h.hexdigest())\nE")),
+            session=session("half"), tenant=tenant("half"),
+            egress=egress.policy_id("packs"))
+        listener.settimeout(60)
+        peer = listener.accept()[0]
+        peer.settimeout(60)
+        got = b""
+        while True:
+            piece = peer.recv(4096)
+            if not piece:
+                break
+            got += piece
+        same(got, b"early late", "what the sandbox said, to its end")
+        data = os.urandom(8 << 20)
+        peer.sendall(data)
+        peer.close()
+        answer = r.client.answer(sock)
+        sock.close()
+        import hashlib
+        same(answer.stdout.decode().split(),
+             ["b'200'", str(len(data)), hashlib.sha256(data).hexdigest()])
+    finally:
+        listener.close()
+        r.close()
+
+
+@test("egress/loopback-servers")
+def loopback():
+    """A server of the sandbox is reached directly, from command to command."""
+    out("local", "(python3 -m http.server 8055 -b 127.0.0.1 "
+        ">/dev/null 2>&1 &) ; for i in $(seq 100); do curl -sf "
+        "http://127.0.0.1:8055/ >/dev/null && break; sleep 0.1; done")
+    same(out("local", "curl -sS -o /dev/null -w '%{http_code}' "
+             "http://localhost:8055/; python3 -c 'import urllib.request as u; "
+             "print(u.urlopen(\"http://127.0.0.1:8055/\").status)'"),
+         "200200\n")
+
+
+def tunnel(name, policy="packs", r=None):
+    """A command that holds a tunnel; it says how that ended."""
+    sock = (r or runner).client.send(
+        wire.COMMAND, wire.fields(("STREAM", 1), ("COMMAND",
+            "python3 -u - <<'E'\n"
+            "import socket\n"
+            "s = socket.create_connection(('127.0.0.1', 3128))\n"
+            "s.sendall(b'CONNECT index.test:443 HTTP/1.1\\r\\n\\r\\n')\n"
+            "print(s.recv(100).split()[1])\n"
+            "try:\n print(s.recv(1))\n"
+            "except ConnectionResetError:\n print(b'')\nE")),
+        session=session(name), tenant=tenant(name),
+        egress=egress.policy_id(policy))
+    answer = (r or runner).client.answer(
+        sock, wire.Answer(stream=True), lambda a: b"200" in a.stdout)
+    return sock, answer
+
+
+@test("egress/table")
+def tables():
+    """A table that changes holds at once, also for what is open."""
+    c = runner.client
+    digest = c.call(wire.PING).result["EGRESS_DIGEST"]
+    good = policies()
+    for what, body in (
+            ("half a field", good[:-1]),
+            ("a host with a dot at its end", egress.table(
+                egress.policy("x", "a.test."))),
+            ("an address", egress.table(egress.policy("x", "127.0.0.1"))),
+            ("capitals", egress.table(egress.policy("x", "A.test"))),
+            ("an id twice", egress.table(egress.policy("x", "a.test"),
+                                         egress.policy("x", "b.test"))),
+            ("no PEM", egress.table(egress.policy("x", "a.test", ca=b"x"))),
+            ("an index without TLS", egress.table(
+                egress.policy("x", "a.test", index="http://a.test/")))):
+        same(egress.push(c, body).code, "bad_request", what)
+    same(egress.push(c, good, bytes(32)).code, "bad_request", "its digest")
+    same(c.call(wire.PING).result["EGRESS_DIGEST"], digest, "nothing changed")
+
+    sock, answer = tunnel("table")
+    new = egress.table(egress.policy("packs", "files.test"))
+    same(push(new), c.call(wire.PING).result["EGRESS_DIGEST"])
+    runner.client.answer(sock, answer)
+    sock.close()
+    check(answer.stdout.endswith(b"b''\n"), "the tunnel ended", answer)
+    same(out("table", curl("https://index.test/hello", "-k 2>/dev/null")),
+         "000 403")
+    same(out("table", curl("https://files.test/hello", "-k")), "200 200")
+    same(out("table", "echo ${UV_DEFAULT_INDEX-none}"), "none\n")
+    push(policies())
+    same(out("table", "curl -sS https://index.test/hello; "
+             "echo $UV_DEFAULT_INDEX"), "hello\n%s\n" % INDEX)
+
+
+@test("egress/unknown-policy")
+def unknown():
+    """A command with a policy that nobody knows yet waits for the table."""
+    sock = runner.client.send(
+        wire.COMMAND, wire.fields(("COMMAND", "echo $UV_DEFAULT_INDEX")),
+        session=session("new"), tenant=tenant("new"),
+        egress=egress.policy_id("fresh"))
+    push(egress.table(egress.policy("fresh", "index.test", index=INDEX)))
+    same(runner.client.answer(sock).stdout.decode(), INDEX + "\n")
+    sock.close()
+    push(policies())
+    # and goes on without, when none comes
+    same(out("new", curl("https://index.test/", "2>/dev/null"), "never"),
+         "000 403")
+
+
+@test("egress/queue-order")
+def queue_order():
+    """Each command has the policy that it came with, whoever waits."""
+    texts = ["echo ${UV_OFFLINE-on}", "echo ${UV_OFFLINE-on}; sleep 0.1"] * 4
+    socks = [runner.client.send(
+        wire.COMMAND, wire.fields(("COMMAND", text), ("PENDING", 10)),
+        session=session("order"), tenant=tenant("order"),
+        egress=egress.policy_id("packs") if i % 2 else 0)
+        for i, text in enumerate(texts)]
+    got = []
+    for sock in socks:
+        got.append(runner.client.answer(sock).stdout.decode().strip())
+        sock.close()
+    # the last one that came has it, once all are handed over
+    same(got[-1], "on", "the last one")
+    same(out("order", texts[0], None), "1\n")
+    same(out("order", texts[0]), "on\n")
+
+
+def proxy_of(r):
+    """The pid of a runner's proxy."""
+    for p in os.listdir("/proc"):
+        if p.isdigit():
+            try:
+                with open("/proc/%s/stat" % p) as f:
+                    stat = f.read()
+                if "(sandbox-egress)" in stat \
+                        and int(stat.rpartition(")")[2].split()[1]) \
+                        == r.process.pid and alive(int(p)):
+                    return int(p)
+            except OSError:
+                pass
+    return None
+
+
+@test("egress/proxy-has-no-rights")
+def no_rights():
+    out("rights", "curl -sS https://index.test/hello")
+    pid = proxy_of(runner)
+    with open("/proc/%d/status" % pid) as f:
+        status = dict(line.split(":", 1) for line in f.read().splitlines())
+    for name in ("Uid", "Gid"):
+        ids = set(status[name].split())
+        check(len(ids) == 1 and "0" not in ids, name, status[name])
+    same(status["Groups"].strip(), "")
+    for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        same(int(status[name], 16), 0, name)
+    same(status["NoNewPrivs"].strip(), "1")
+    same(status["Seccomp"].strip(), "2")
+    same(os.listdir("/proc/%d/root" % pid), [], "its root is empty")
+    kinds = {os.readlink("/proc/%d/fd/%s" % (pid, fd)).split(":")[0]
+             for fd in os.listdir("/proc/%d/fd" % pid)}
+    check(kinds <= {"socket", "anon_inode", "/dev/null", runner.log},
+          "its descriptors", kinds)
+
+
+@test("egress/proxy-dies", seconds=200)
+def proxy_dies():
+    """Tunnels end with it, a new one serves the same sandboxes."""
+    sock, answer = tunnel("dies")
+    before = counts("packs")["tunnels"]
+    old = proxy_of(runner)
+    os.kill(old, signal.SIGKILL)
+    runner.client.answer(sock, answer)
+    sock.close()
+    check(answer.stdout.endswith(b"b''\n"), "the tunnel ended", answer)
+    wait_for(lambda: proxy_of(runner) not in (None, old), 60, "a new one")
+    wait_for(lambda: out("dies", curl("https://index.test/hello",
+                                      "2>/dev/null")) == "200 200", 60,
+             "the network again")
+    wait_for(lambda: counts("packs")["tunnels"] > before, 60,
+             "counters that go on")
+
+
+@test("egress/runner-dies", seconds=200)
+def runner_dies():
+    """A runner that was killed: the next one has table, policies, listeners,
+    also for what runs in a sandbox meanwhile; and the old proxy is gone."""
+    r = Runner("--pool", "0", "--egress-resolver", resolver.address,
+               "--egress-allow-address", egress.HOST + "/32",
+               ephemeral=False)
+    try:
+        r.start()
+        digest = push(policies(), r)
+        sock = r.client.send(
+            wire.COMMAND, wire.fields(
+                ("DETACH", 1), ("WALL_MS", 600000),
+                ("COMMAND", "for i in $(seq 3000); do curl -s -m 5 "
+                 "https://index.test/hello -o got && test -e go && break; "
+                 "rm -f got; sleep 0.2; done; sleep 600")),
+            session=session("lives"), tenant=tenant("lives"),
+            egress=egress.policy_id("packs"))
+        same(r.client.answer(sock).code, None)
+        sock.close()
+        same(out("lives", "curl -sS https://index.test/hello", r=r),
+             "hello\n")
+        wait_for(lambda: os.path.exists(r.state + "/egress"), 60, "its file")
+        wait_for(lambda: open(r.state + "/egress", "rb").read() == policies(),
+                 60, "all of it")
+        agent, old = int(r.record("lives")["pid"]), proxy_of(r)
+        r.kill()
+        wait_for(lambda: not alive(old), 60, "the end of its proxy")
+        r.start()
+        same(r.call(wire.PING).result["EGRESS_DIGEST"], digest)
+        check(alive(agent), "the sandbox lives")
+        # before any request comes for it: the background command's network
+        wait_for(lambda: proxy_of(r), 60, "a proxy")
+        out("lives", "rm -f got; touch go; for i in $(seq 600); do "
+            "test -s got && break; sleep 0.1; done; cat got", r=r)
+        same(out("lives", "curl -sS https://index.test/hello; "
+                 "echo $UV_DEFAULT_INDEX", r=r), "hello\n%s\n" % INDEX)
+        same(int(r.record("lives")["pid"]), agent, "it is the same one")
+        # an orderly end, too
+        old = proxy_of(r)
+        same(r.end(signal.SIGTERM), 0)
+        wait_for(lambda: not alive(old), 60, "the end of its proxy")
+        r.start()
+        same(out("lives", "curl -sS https://index.test/hello", r=r),
+             "hello\n")
+    finally:
+        r.close()
+
+
+@test("egress/port-taken")
+def port_taken():
+    """Who takes the port first has no network, and harms nobody else."""
+    out("taken", "(python3 -m http.server 3128 >/dev/null 2>&1 &); "
+        "for i in $(seq 100); do curl -sf http://127.0.0.1:3128/ >/dev/null "
+        "&& break; sleep 0.1; done", None)
+    answer = run("taken", curl("https://index.test/hello", "2>/dev/null"))
+    check(not answer.stdout.startswith(b"200"), "no network", answer.stdout)
+    wait_for(lambda: "its port 3128 can't be listened on" in runner.text(),
+             60, "the log")
+    same(out("get", "curl -sS https://index.test/hello"), "hello\n")
+
+
+@test("egress/options")
+def options():
+    r = Runner()
+    import subprocess
+    for words in (["--egress-allow-address", "0.0.0.0/0"],
+                  ["--egress-allow-address", "10.0.0.1/8"],
+                  ["--egress-allow-address", "host"],
+                  ["--egress-allow-port", "0"],
+                  ["--egress-resolver", "a host"],
+                  ["--egress-user", "root"], ["--egress", "relative"]):
+        done = subprocess.run(r.command_line() + words,
+                              stderr=subprocess.PIPE)
+        same(done.returncode, 1, words)
+        check(words[0].encode() in done.stderr, "says which", done.stderr)
+    shutil.rmtree(r.dir)
+
+
+if __name__ == "__main__":
+    main(start, stop)
