@@ -33,6 +33,7 @@ import time
 import urllib.parse
 
 import openapi
+import tap
 
 TOP = os.path.realpath(os.path.dirname(os.path.abspath(__file__)) + "/../..")
 BUILD = os.path.abspath(os.environ.get("BUILD") or TOP + "/build")
@@ -239,6 +240,7 @@ class Gateway:
         self.write("jwt.key", SECRET)
         self.state = state or self.dir + "/state"
         self.runner_number = 0
+        tap.log(self.path("logs/error.log"), "error.log")
 
     # files
 
@@ -359,6 +361,7 @@ http {
     def start_runner(self):
         self.runner_number += 1
         log = self.path("logs/runner.%d.log" % self.runner_number)
+        tap.log(log, "runner's log")
         if self.kind == "mock":
             command = [sys.executable, TOP + "/t/lib/mock_runner.py",
                        "--socket", self.socket,
@@ -400,7 +403,7 @@ http {
         return "".join(self.read("logs/runner.%d.log" % n)
                        for n in range(1, self.runner_number + 1))
 
-    def end(self, process, number, seconds=30):
+    def end(self, process, number, seconds=LEAST):
         if process is None or process.poll() is not None:
             return
         process.send_signal(number)
@@ -425,6 +428,9 @@ http {
 
     def stop(self, check=True):
         problems = []
+        tap.log_ends(self.path("logs/error.log"))
+        for n in range(1, self.runner_number + 1):
+            tap.log_ends(self.path("logs/runner.%d.log" % n))
         for process, number in ((self.nginx, signal.SIGTERM),
                                 (self.runner, signal.SIGINT)):
             try:

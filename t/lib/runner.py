@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 
+import tap
 import wire
 from gateway import AGENT, CACHE, RUNNER, all_pids, alive, cgroup_folders
 from gateway import cgroup_of, die_with_parent, loop_devices, mounts, wait_for
@@ -60,6 +61,7 @@ class Runner:
         self.socket = os.path.join(self.dir, "socket")
         self.key = os.path.join(self.dir, "key")
         self.log = os.path.join(self.dir, "log")
+        tap.log(self.log, "runner's log")
         self.options = list(options)
         self.ephemeral = ephemeral
         self.agent = agent
@@ -111,6 +113,7 @@ class Runner:
 
     def close(self):
         """Ends all of it; what is left behind is an error."""
+        tap.log_ends(self.log)
         if self.process and self.process.poll() is None:
             self.end()
         if os.path.isdir(self.state + "/slots") \

@@ -6,9 +6,14 @@ A test is a function with the decorator `test("group/slug")`.  It fails by
 the command line, each under a deadline of its own, so that nothing hangs.
 Those that mostly wait, and disturb nobody, may be `beside` each other: all that
 follow one another with it run at the same time.
+
+What fails somewhere else is to be understood from what is printed: below a test
+that failed come the last lines of all logs that it can have written, told of by
+log() and log_ends().
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -53,6 +58,42 @@ def short(value, most=600):
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= most else (
         text[:most // 2] + " [...] " + text[-most // 2:])
+
+
+LOG_LINES, LOG_BYTES, LOG_MOST = 20, 65536, 6
+LOG_DULL = re.compile(r"closed keepalive|\[notice\].*(process|exit|signal)")
+
+logs = {}           # what is there: path, title
+ended = []          # of what has gone meanwhile: title, its last lines
+
+
+def log(path, title):
+    logs[path] = title
+
+
+def log_ends(path):
+    """Before what wrote it ends, and says so at length."""
+    if path in logs:
+        ended.append((logs.pop(path), last_lines(path)))
+        del ended[:-LOG_MOST]
+
+
+def last_lines(path):
+    try:
+        with open(path, "rb") as f:
+            f.seek(max(0, os.path.getsize(path) - LOG_BYTES))
+            text = f.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line[:240] for line in text.splitlines()
+            if not LOG_DULL.search(line)][-LOG_LINES:]
+
+
+def print_logs():
+    there = [(title, last_lines(path)) for path, title in list(logs.items())]
+    for title, lines in (ended + there)[-LOG_MOST:]:
+        for line in lines:
+            print("#   %s: %s" % (title, line))
 
 
 def run_one(seconds, function):
@@ -106,6 +147,7 @@ class Alone:
 
     def run(self):
         self.begun = time.monotonic()
+        ended.clear()
         try:
             run_one(self.seconds, self.function)
         finally:
@@ -148,6 +190,7 @@ def main(setup=None, teardown=None):
                 print("not ok 1 - setup")
                 for line in traceback.format_exc().splitlines():
                     print("#   " + line)
+                print_logs()
         for number, (name, one) in enumerate(one_by_one(tests), 1):
             try:
                 one.run()
@@ -166,6 +209,7 @@ def main(setup=None, teardown=None):
                 for step in steps:
                     print("#   at %s:%d %s" % (step.filename, step.lineno,
                                                step.line))
+                print_logs()
             else:
                 print("ok %d - %s" % (number, name))
             if one.ended - one.begun > 3:
@@ -181,6 +225,7 @@ def main(setup=None, teardown=None):
                 print("not ok %d - teardown" % number)
                 for line in traceback.format_exc().splitlines():
                     print("#   " + line)
+                print_logs()
 
     print("1..%d" % number)
     sys.exit(1 if failed or not number else 0)
