@@ -16,6 +16,9 @@
 #define RUNNER_BUNDLE_TMP  256
 #define RUNNER_BUNDLE_SHM  64
 
+#define RUNNER_BUNDLE_SOCKETS_MIN  8
+#define RUNNER_BUNDLE_SOCKETS_MAX  64
+
 
 static json_t *runner_bundle_process(const runner_bundle_t *bundle);
 static json_t *runner_bundle_env(const runner_bundle_t *bundle);
@@ -269,13 +272,35 @@ static json_t *
 runner_bundle_resources(const runner_bundle_t *bundle)
 {
     json_t      *memory;
-    json_int_t   bytes;
+    json_int_t   bytes, sockets;
 
     bytes = (json_int_t) bundle->memory << 20;
 
     memory = bundle->swap
              ? json_pack("{s:I, s:I}", "limit", bytes, "swap", bytes)
              : json_pack("{s:I, s:i}", "limit", bytes, "swappiness", 0);
+
+    /*
+     * What waits in sockets is no memory of the group's without this, and of
+     * that the whole host has one pool.
+     */
+
+    sockets = bytes / 16;
+
+    if (sockets < (json_int_t) RUNNER_BUNDLE_SOCKETS_MIN << 20) {
+        sockets = (json_int_t) RUNNER_BUNDLE_SOCKETS_MIN << 20;
+    }
+
+    if (sockets > (json_int_t) RUNNER_BUNDLE_SOCKETS_MAX << 20) {
+        sockets = (json_int_t) RUNNER_BUNDLE_SOCKETS_MAX << 20;
+    }
+
+    if (json_object_set_new(memory, "kernelTCP", json_integer(sockets))
+        == -1)
+    {
+        json_decref(memory);
+        return NULL;
+    }
 
     return json_pack("{s:o, s:{s:I}, s:{s:I, s:I}}",
                      "memory", memory,

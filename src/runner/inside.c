@@ -31,7 +31,7 @@
 
 enum {
     RUNNER_INSIDE_OK = 0, RUNNER_INSIDE_ENTER, RUNNER_INSIDE_LOOPBACK,
-    RUNNER_INSIDE_LIMITS
+    RUNNER_INSIDE_LIMITS, RUNNER_INSIDE_SOCKETS
 };
 
 
@@ -48,7 +48,8 @@ runner_inside_prepare(int pidfd, runner_error_t *err)
     static const char  *steps[] = {
         "", "its namespaces can't be entered",
         "its loopback interface can't be brought up",
-        "its limits of namespaces can't be set"
+        "its limits of namespaces can't be set",
+        "the buffers of its sockets can't be limited"
     };
 
     runner_child_begin();
@@ -74,7 +75,7 @@ runner_inside_prepare(int pidfd, runner_error_t *err)
         return -1;
     }
 
-    if (!WIFEXITED(status) || WEXITSTATUS(status) > RUNNER_INSIDE_LIMITS) {
+    if (!WIFEXITED(status) || WEXITSTATUS(status) > RUNNER_INSIDE_SOCKETS) {
         return runner_error(err, "internal", 0, "the helper in the container "
                             "died");
     }
@@ -165,6 +166,18 @@ runner_inside_child(int pidfd)
 
     if (runner_inside_loopback() == -1) {
         return RUNNER_INSIDE_LOOPBACK;
+    }
+
+    /* all TCP of the host has one pool of memory: less of it for each socket */
+
+    if (runner_file_write(AT_FDCWD, "/proc/sys/net/ipv4/tcp_rmem",
+                          "4096 65536 262144")
+        == -1
+        || runner_file_write(AT_FDCWD, "/proc/sys/net/ipv4/tcp_wmem",
+                             "4096 16384 262144")
+           == -1)
+    {
+        return RUNNER_INSIDE_SOCKETS;
     }
 
     for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {

@@ -234,6 +234,8 @@ resources(json_t *root)
               "memory");
     is_number(json_integer_value(json_object_get(memory, "swap")), 512 << 20,
               "memory and swap together are no more");
+    is_number(json_integer_value(json_object_get(memory, "kernelTCP")),
+              32 << 20, "and what waits in sockets");
     is_number(json_integer_value(json_object_get(json_object_get(resources,
               "pids"), "limit")), 99, "processes");
     is_number(json_integer_value(json_object_get(cpu, "quota"))
