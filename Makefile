@@ -164,7 +164,7 @@ run: root run-deps
 	    CONF='$(CONF)' BACKEND='$(BACKEND)' exec tools/run
 
 test: root deps
-	@$(MAKE) --no-print-directory all base
+	@$(MAKE) --no-print-directory -j3 all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) t/run
 
 check: all
