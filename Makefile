@@ -7,6 +7,10 @@ SHELL    := /bin/bash
 BUILD    ?= build
 NGX_SRC  ?= /usr/share/nginx/src
 CACHE    ?= /var/cache/sandbox
+
+# of `make base`, not empty: with the wheelhouse
+
+WHEELHOUSE ?=
 CC       ?= gcc
 
 # of `make run`, `make demo`
@@ -65,7 +69,8 @@ help:
 
 #: make          module, runner, agent, sandboxctl into build/
 #: make deps     root: install the Debian packages that are missing
-#: make base     root: the base image, once for each recipe
+#: make base     root: the base image, once for each recipe; WHEELHOUSE=1: with
+#:               common Python packages as files, for "uv add" without network
 #: make registry root: the image with the agent, for container engines
 #: make demo     root: all of it, then the spreadsheet job over HTTP
 #: make run      root: gateway and runner on 127.0.0.1:PORT, Ctrl-C ends both
@@ -141,7 +146,7 @@ run-deps:
 	@tools/deps --install run
 
 base: run-deps
-	@base/build --cache $(CACHE) > /dev/null
+	@base/build $(if $(WHEELHOUSE),--wheelhouse) --cache $(CACHE) > /dev/null
 
 root:
 	@[ "$$(id -u)" = 0 ] \
