@@ -17,6 +17,7 @@
 static void without_file(void);
 static void with_file(void);
 static void of_request(void);
+static void network(void);
 static void bad_files(void);
 static const char *value(char **list, const char *name);
 static void file(const char *text, size_t size);
@@ -42,6 +43,7 @@ main(void)
     without_file();
     with_file();
     of_request();
+    network();
     bad_files();
 
     unlink(path);
@@ -141,6 +143,60 @@ of_request(void)
 
     list = build(NULL);
     is_string(value(list, "HOME"), "/home/sandbox", "and stays its own");
+    free(list);
+}
+
+
+/* what the runner says of it replaces what was there, and goes again */
+
+static void
+network(void)
+{
+    char              **list, *inherited[] = { "SSL_CERT_FILE=/base", NULL };
+    uint8_t             head[256];
+    const char         *detail;
+    agent_request_t     request;
+    sandbox_writer_t    w;
+
+    agent_environment_init("/nonexistent/env", inherited);
+
+    agent_environment_network(0, "", NULL);
+    list = build(NULL);
+    is_string(value(list, "UV_OFFLINE"), "1", "no network: uv knows");
+    is_string(value(list, "HTTPS_PROXY"), NULL, "and there is no proxy");
+    is_string(value(list, "SSL_CERT_FILE"), "/base", "nor other certificates");
+    free(list);
+
+    agent_environment_network(1, "https://i/", "/ca");
+    list = build(NULL);
+    is_string(value(list, "UV_OFFLINE"), NULL, "a network");
+    is_string(value(list, "HTTPS_PROXY"), "http://127.0.0.1:3128", "by proxy");
+    is_string(value(list, "http_proxy"), "http://127.0.0.1:3128", "both ways");
+    is_string(value(list, "NO_PROXY"), "localhost,127.0.0.1,::1", "but here");
+    is_string(value(list, "ALL_PROXY"), NULL, "not for what is no https");
+    is_string(value(list, "UV_DEFAULT_INDEX"), "https://i/", "its index");
+    is_string(value(list, "SSL_CERT_FILE"), "/ca", "its certificates");
+    is_string(value(list, "GIT_SSL_CAINFO"), "/ca", "for git, too");
+    free(list);
+
+    sandbox_writer_init(&w, head, sizeof(head));
+    sandbox_write_string(&w, SANDBOX_TAG_COMMAND, "x");
+    sandbox_write_string(&w, SANDBOX_TAG_ENV, "HTTPS_PROXY=mine");
+    (void) agent_request_read(&request, SANDBOX_OPERATION_COMMAND, head,
+                              w.pos - w.start, &detail);
+    list = build(&request);
+    is_string(value(list, "HTTPS_PROXY"), "mine", "a request's own wins");
+    free(list);
+
+    agent_environment_network(1, "", NULL);
+    list = build(NULL);
+    is_string(value(list, "UV_DEFAULT_INDEX"), NULL, "no index any more");
+    is_string(value(list, "SSL_CERT_FILE"), "/base", "the base's certificates");
+    free(list);
+
+    agent_environment_network(0, "", NULL);
+    list = build(NULL);
+    is_string(value(list, "UV_OFFLINE"), "1", "and no network any more");
     free(list);
 }
 

@@ -48,6 +48,7 @@ sample(runner_record_t *record)
     record->pid = 4711;
     record->start_time = 99887766;
     record->deleted = 1;
+    record->egress = 4294967295u;
     strcpy(record->base, "/var/cache/a base/root");
     strcpy(record->base_name, "data-science_3");
 }
@@ -68,8 +69,10 @@ roundtrip(void)
     ok(memcmp(&record, &again, sizeof(record)) == 0, "and is the same");
 
     record.base_name[0] = '\0';
+    record.egress = 0;
     (void) runner_record_write(&record, text, sizeof(text));
     ok(strstr(text, "base-name") == NULL, "the default base has no line");
+    ok(strstr(text, "egress") == NULL, "nor has no policy");
     is_number(runner_record_read(&again, text), 0, "as in older records");
     is_string(again.base_name, "", "which had none but it");
 
@@ -133,6 +136,8 @@ wrong(void)
         { "id sbx_0", "id sbx_/" },
         { "base /", "base " },
         { "used 18446744073709551615", "used 18446744073709551616" },
+        { "egress 4294967295", "egress 4294967296" },
+        { "egress 4294967295\n", "egress 1\negress 1\n" },
         { "disk 2048", "disc 2048" }
     };
 
