@@ -255,8 +255,10 @@ class Host:
         self.g.start_runner()
 
     def die_nginx(self):
+        # with QUIT it waits for commands, that wait for others
+
         self.g.end(self.g.nginx, self.rnd.choice((signal.SIGTERM,
-                                                  signal.SIGQUIT)), 60)
+                                                  signal.SIGQUIT)), 150)
         time.sleep(self.rnd.choice((0, 0.5)))
         self.g.start_nginx()
 
