@@ -1,6 +1,6 @@
 /*
- * The command line and the key file.  Knows defaults and bounds of every
- * setting, not what is done with it.
+ * The command line.  Knows defaults and bounds of every setting, not what is
+ * done with it.
  */
 
 #define _GNU_SOURCE
@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "file.h"
+#include "key.h"
 #include "log.h"
 #include "options.h"
 
@@ -28,7 +29,7 @@ enum {
     OPTION_MEMORY, OPTION_DISK, OPTION_PROCESSES, OPTION_LISTEN_FD,
     OPTION_LOG_LEVEL, OPTION_PROBE, OPTION_SANDBOXES, OPTION_PER_TENANT,
     OPTION_IDLE, OPTION_EXPIRE, OPTION_RUN_GRACE, OPTION_CPUS, OPTION_RESERVE,
-    OPTION_EGRESS, OPTION_DAGGER, OPTION_HELP, OPTION_VERSION
+    OPTION_EGRESS, OPTION_DAGGER, OPTION_MAKE_KEY, OPTION_HELP, OPTION_VERSION
 };
 
 
@@ -76,6 +77,7 @@ static const struct option  runner_long_options[] = {
     { "egress-resolver", required_argument, NULL, OPTION_EGRESS },
     { "egress-allow-address", required_argument, NULL, OPTION_EGRESS },
     { "egress-allow-port", required_argument, NULL, OPTION_EGRESS },
+    { "make-key",     required_argument, NULL, OPTION_MAKE_KEY },
     { "help",         no_argument,       NULL, OPTION_HELP },
     { "version",      no_argument,       NULL, OPTION_VERSION },
     { NULL,           0,                 NULL, 0 }
@@ -156,6 +158,7 @@ static const char  runner_usage[] =
     "                       lead to, such as a mirror; may be repeated\n"
     "  --egress-allow-port N  beside 443; may be repeated\n"
     "  --ephemeral          everything ends with the runner\n"
+    "  --make-key FILE      make the key file if it is not there, exit\n"
     "  --probe              check this host, run one container, exit\n"
     "  --log-level LEVEL    error, warn, notice, info, debug  (notice)\n";
 
@@ -319,6 +322,9 @@ runner_option(runner_options_t *options, int option, const char *name,
 
         options->dagger[options->ndagger++] = optarg;
         return 0;
+
+    case OPTION_MAKE_KEY:
+        return runner_key_make(optarg, err) == -1 ? -1 : 1;
 
     case OPTION_VERSION:
         printf("sandbox-runner " RUNNER_VERSION "\n");
@@ -488,79 +494,4 @@ runner_options_check(runner_options_t *options, runner_error_t *err)
     }
 
     return runner_key_read(options->key_file, options->key, err);
-}
-
-
-int
-runner_key_read(const char *path, uint8_t *key, runner_error_t *err)
-{
-    int          fd;
-    char         text[256];
-    ssize_t      n;
-    struct stat  st;
-
-    fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
-
-    if (fd == -1 && errno == EACCES && geteuid() != 0) {
-        return runner_error(err, "bad_key_file", errno, "can't open the key "
-                            "file \"%s\" (sandbox-runner needs root)", path);
-    }
-
-    if (fd == -1) {
-        return runner_error(err, "bad_key_file", errno, "can't open the key "
-                            "file \"%s\" (make one: openssl rand -hex 32 > "
-                            "FILE; chmod 600 FILE)", path);
-    }
-
-    if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        return runner_error(err, "bad_key_file", 0, "the key file \"%s\" is "
-                            "not a regular file", path);
-    }
-
-    if (st.st_uid != 0 || (st.st_mode & 077) != 0) {
-        close(fd);
-        return runner_error(err, "bad_key_file", 0, "the key file \"%s\" "
-                            "(owner %u, mode %04o) must be root's and closed "
-                            "to others: chown root:root %s; chmod 600 %s",
-                            path, st.st_uid, st.st_mode & 07777, path, path);
-    }
-
-    n = read(fd, text, sizeof(text));
-    close(fd);
-
-    if (n == -1 || runner_key_parse(text, n, key) == -1) {
-        explicit_bzero(text, sizeof(text));
-        return runner_error(err, "bad_key_file", 0, "the key file \"%s\" must "
-                            "hold exactly 64 hex digits: openssl rand -hex 32 "
-                            "> %s", path, path);
-    }
-
-    explicit_bzero(text, sizeof(text));
-
-    return 0;
-}
-
-
-int
-runner_key_parse(const char *text, size_t size, uint8_t *key)
-{
-    int   rc;
-    char  digits[2 * SANDBOX_WIRE_KEY_SIZE + 1];
-
-    if (size == sizeof(digits) && text[size - 1] == '\n') {
-        size--;
-    }
-
-    if (size != 2 * SANDBOX_WIRE_KEY_SIZE) {
-        return -1;
-    }
-
-    memcpy(digits, text, size);
-    digits[size] = '\0';
-
-    rc = runner_unhex(key, SANDBOX_WIRE_KEY_SIZE, digits);
-    explicit_bzero(digits, sizeof(digits));
-
-    return rc;
 }

@@ -1,5 +1,5 @@
 /*
- * The command line and the key file, read and checked once at start.
+ * The command line, read and checked once at start.
  */
 
 #ifndef RUNNER_OPTIONS_H
@@ -83,18 +83,9 @@ typedef struct {
 int runner_options_read(runner_options_t *options, int argc, char **argv,
     runner_error_t *err);
 
-/*
- * Reads the runner's key: 64 hex digits in a file that is root's and that
- * nobody else can read.
- */
-int runner_key_read(const char *path, uint8_t *key, runner_error_t *err);
-
 /* One of the options --egress...; as above. */
 int runner_option_egress(runner_options_t *options, const char *name,
     const char *value, runner_error_t *err);
-
-/* The text of a key file: 64 hex digits, one newline at most.  0, or -1. */
-int runner_key_parse(const char *text, size_t size, uint8_t *key);
 
 
 #endif /* RUNNER_OPTIONS_H */

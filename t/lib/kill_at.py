@@ -40,6 +40,23 @@ NUMBERS = {
 # changes of files, and what is told of them
 CHANGES = tuple(NUMBERS["x86_64"])
 
+# those of a host: what a container is put together and taken apart by
+HOST = {
+    "x86_64": {
+        "ioctl": 16, "flock": 73, "bind": 49, "connect": 42, "listen": 50,
+        "mount": 165, "umount2": 166, "open_tree": 428, "move_mount": 429,
+        "mount_setattr": 442, "setns": 308, "unshare": 272, "clone": 56,
+        "clone3": 435, "fchown": 93, "fchownat": 260, "prlimit64": 302,
+        "pidfd_send_signal": 424, "copy_file_range": 326, "close_range": 436},
+    "aarch64": {
+        "ioctl": 29, "flock": 32, "bind": 200, "connect": 203, "listen": 201,
+        "mount": 40, "umount2": 39, "open_tree": 428, "move_mount": 429,
+        "mount_setattr": 442, "setns": 268, "unshare": 97, "clone": 220,
+        "clone3": 435, "fchown": 55, "fchownat": 54, "prlimit64": 261,
+        "pidfd_send_signal": 424, "copy_file_range": 285, "close_range": 436},
+}
+STEPS = CHANGES + tuple(HOST["x86_64"])
+
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.restype = ctypes.c_long
 libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p,
@@ -69,7 +86,8 @@ class KillAt:
     def __init__(self, pid, n, calls=CHANGES):
         self.pid = pid
         self.n = n
-        numbers = NUMBERS[platform.machine()]
+        machine = platform.machine()
+        numbers = dict(NUMBERS[machine], **HOST[machine])
         self.names = {numbers[c]: c for c in calls if c in numbers}
         self.killed = None
         self.calls = []

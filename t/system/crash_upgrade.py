@@ -2,7 +2,6 @@
 """An upgrade while sandboxes live: their agents are of the release before,
 and the new runner neither loses nor breaks what they do."""
 
-import glob
 import os
 import re
 import shutil
@@ -46,22 +45,12 @@ def build(version, least):
     with open(header, "w") as f:
         f.write(text)
 
-    os.mkdir(out + "/obj")
-    sources = {room: glob.glob("%s/src/%s/*.c" % (out, room))
-               for room in ("wire", "tar", "agent", "runner")}
-    subprocess.run("xargs -P2 -n8 %s -c -std=gnu11 -O0 -w -I%s/src/wire "
-                   "-I%s/src/tar" % (os.environ.get("CC") or "gcc", out, out),
-                   shell=True, check=True, cwd=out + "/obj",
-                   input="\n".join(sum(sources.values(), [])).encode())
-
-    def link(name, rooms, *options):
-        objects = [out + "/obj/" + os.path.basename(source)[:-2] + ".o"
-                   for room in rooms for source in sources[room]]
-        subprocess.run([os.environ.get("CC") or "gcc", "-o", out + "/" + name]
-                       + objects + list(options), check=True)
-
-    link("sandbox-agent", ("wire", "tar", "agent"), "-static")
-    link("sandbox-runner", ("wire", "runner"), "-ljansson", "-lpthread")
+    shutil.copy(TOP + "/Makefile", out)
+    done = subprocess.run(
+        ["make", "-j2", "-C", out, "OPT=-O0", "BUILD=" + out,
+         out + "/sandbox-runner", out + "/sandbox-agent"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    same(done.returncode, 0, done.stdout.decode())
     return out
 
 

@@ -3,7 +3,7 @@
  */
 
 /* link: src/runner/options_egress.c src/egress/egress_address.c */
-/* link: src/runner/options.c src/runner/base.c src/runner/file.c */
+/* link: src/runner/options.c src/runner/key.c src/runner/base.c src/runner/file.c */
 /* link: src/runner/error.c src/runner/log.c src/wire/sandbox_wire.c */
 /* link: src/wire/sandbox_utf8.c */
 /* flags: -U_GNU_SOURCE */

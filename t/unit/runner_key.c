@@ -2,19 +2,20 @@
  * The runner's key file: 64 hex digits, and nobody else may read it.
  */
 
-/* link: src/runner/options_egress.c src/egress/egress_address.c */
-/* link: src/runner/options.c src/runner/file.c src/runner/error.c */
-/* link: src/runner/log.c src/wire/sandbox_wire.c src/wire/sandbox_utf8.c */
+/* link: src/runner/key.c src/runner/file.c src/runner/error.c */
+/* link: src/runner/log.c src/wire/sandbox_utf8.c */
 /* flags: -U_GNU_SOURCE */
 
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <sys/stat.h>
 
 #include "test.h"
-#include "options.h"
+#include "key.h"
+#include "sandbox_wire.h"
 
 
 #define DIGITS  "00112233445566778899aabbccddeeffFFEEDDCCBBAA998877665544332211" \
@@ -23,6 +24,7 @@
 
 static void text(void);
 static void file(void);
+static void make(void);
 
 
 int
@@ -30,6 +32,7 @@ main(void)
 {
     text();
     file();
+    make();
 
     return test_done();
 }
@@ -90,4 +93,39 @@ file(void)
 
     runner_error_init(&err);
     is_number(runner_key_read("/tmp", key, &err), -1, "a directory");
+}
+
+
+static void
+make(void)
+{
+    char            folder[] = "/tmp/runner-key-XXXXXX", path[64];
+    uint8_t         key[SANDBOX_WIRE_KEY_SIZE], again[SANDBOX_WIRE_KEY_SIZE];
+    struct stat     st;
+    runner_error_t  err;
+
+    (void) !mkdtemp(folder);
+    snprintf(path, sizeof(path), "%s/key", folder);
+
+    runner_error_init(&err);
+    is_number(runner_key_make(path, &err), 0, "it is made");
+    ok(stat(path, &st) == 0 && st.st_size == 65
+       && (st.st_mode & 07777) == 0600, "64 digits, for its owner alone");
+
+    if (geteuid() == 0) {
+        is_number(runner_key_read(path, key, &err), 0, "and can be read");
+        is_number(runner_key_make(path, &err), 0, "made again");
+        is_number(runner_key_read(path, again, &err), 0, "and read");
+        ok(memcmp(key, again, sizeof(key)) == 0, "it is the same");
+    }
+
+    chmod(path, 0644);
+    runner_error_init(&err);
+    is_number(runner_key_make(path, &err), -1, "one that is open stays, and "
+              "is told");
+    unlink(path);
+    rmdir(folder);
+
+    runner_error_init(&err);
+    is_number(runner_key_make(path, &err), -1, "nowhere");
 }
