@@ -25,7 +25,7 @@ def ready_status(g):
     return g.request("GET", "health?ready", token=None).status
 
 
-@test("admin/runner-down")
+@test("admin/runner-down", beside=True)
 def runner_down():
     with Gateway(runner=None) as g:
         g.expected.append("[crit]")     # connect() failed, by nginx itself
@@ -59,7 +59,7 @@ def runner_down():
         same(g.run("down", "mock: stdout=again")["stdout"], "again")
 
 
-@test("admin/runner-stale-socket")
+@test("admin/runner-stale-socket", beside=True)
 def stale_socket():
     """The socket file is there, nobody listens."""
     with Gateway(runner=None) as g:
@@ -72,7 +72,7 @@ def stale_socket():
         same((r.status, r.json["code"]), (503, "runner_unreachable"))
 
 
-@test("admin/runner-hangs")
+@test("admin/runner-hangs", beside=True)
 def runner_hangs():
     """It accepts and says nothing: requests end, nobody else waits."""
     with Gateway(runner=None, ready=False) as g:
@@ -89,7 +89,7 @@ def runner_hangs():
         s.close()
 
 
-@test("admin/runner-refuses-the-key")
+@test("admin/runner-refuses-the-key", beside=True)
 def wrong_key():
     with Gateway(runner=None, ready=False) as g:
         g.kind = "mock"
@@ -104,7 +104,7 @@ def wrong_key():
         check("[error]" in g.error_log, "not a word in the log")
 
 
-@test("limits/no-hidden-timeout", seconds=90)
+@test("limits/no-hidden-timeout", beside=True)
 def no_hidden_timeout():
     """Silence of a command is no time-out while PINGs come; nginx's own
     proxy_read_timeout has no say."""
@@ -116,7 +116,7 @@ def no_hidden_timeout():
         same(g.run("silent", "mock: " + steps)["stdout"], "queued")
 
 
-@test("limits/lost-pings", seconds=90)
+@test("limits/lost-pings", beside=True)
 def lost_pings():
     """No PING for 15 s: the runner is taken for lost, the client is told."""
     with Gateway(runner="mock") as g:

@@ -140,7 +140,7 @@ def together(functions):
     same(failures[:3], [], "failures")
 
 
-@test("streaming/first-event")
+@test("streaming/first-event", beside=True)
 def first_event():
     """Each event comes when it happens: straight, through gzip, through a
     second nginx that buffers what it may, and both protocols."""
@@ -162,7 +162,7 @@ def first_event():
                 same(s.headers.get("content-encoding"), "gzip")
 
 
-@test("streaming/heartbeat")
+@test("streaming/heartbeat", beside=True)
 def heartbeat():
     """Through a proxy that cuts idle connections after 7 s."""
     for accept in ("text/event-stream", "application/x-ndjson"):
@@ -185,6 +185,48 @@ def refuse_to_read(options, steps, seconds):
         check(during - before < 2048, "workers grew by %d KiB: %r"
               % (during - before, options))
         return s, result
+
+
+@test("streaming/lost-pings", seconds=120, beside=True)
+def lost_pings():
+    """No sign of life for 15 s: the last event says so."""
+    with stream("pings", "mock: stdout=a sleep=40", timeout=40) as s:
+        result = s.finish()
+        same(result["outcome"], "runner_lost")
+        same(result["seq"], 2)
+        same(s.parser.last_id, "2")
+
+
+@test("exec/stdin-waits", seconds=120, beside=True)
+def stdin_waits():
+    """An agent that lets stdin wait says that it is alive, and that counts."""
+    g.run("waits", "mock: on=STDIN," + "head%20" + "sleep=4%20ping%20" * 5
+          + "bytes=3%20result")
+    r = g.request("POST", "v1/conversations/waits/commands/x/stdin", b"abc")
+    same((r.status, r.json), (200, {"bytes": 3}))
+
+
+@test("streaming/stopped-reader", beside=True)
+def stopped_reader():
+    """It is waited for so long as sandbox_send_timeout says, signs of life
+    of the agent change nothing; then it counts as gone."""
+    def one(h2):
+        steps = "mock: fill=stdout,x,8000000 " + "ping sleep=0.2 " * 40
+        with stream("stopped%d" % h2, steps, h2, port=hasty(h2)) as s:
+            s.until("started")
+            time.sleep(1.4)                 # beyond nginx's send_timeout
+            s.until("stdout", 20)
+            time.sleep(8)
+            got = len(s.events)
+            try:
+                s.finish()
+            except (AssertionError, OSError, Exception) as error:
+                check(s.result is None, "a result after the time-out", error)
+            else:
+                check(False, "the connection was not closed")
+            check(got < len(s.events), "nothing was buffered at all")
+    together([lambda h2=h2: one(h2) for h2 in PROTOCOLS])
+    check("client timed out" in g.error_log, "no word in the log")
 
 
 @test("streaming/slow-reader", seconds=240)
@@ -223,29 +265,6 @@ def slow_reader_worst():
         check(s.bytes("stdout") == b"\x01" * 4000000, "bytes of stdout differ")
         check(s.bytes("stderr") == b"\xff" * 4000000, "bytes of stderr differ")
         s.close()
-
-
-@test("streaming/stopped-reader")
-def stopped_reader():
-    """It is waited for so long as sandbox_send_timeout says, signs of life
-    of the agent change nothing; then it counts as gone."""
-    def one(h2):
-        steps = "mock: fill=stdout,x,8000000 " + "ping sleep=0.2 " * 40
-        with stream("stopped%d" % h2, steps, h2, port=hasty(h2)) as s:
-            s.until("started")
-            time.sleep(1.4)                 # beyond nginx's send_timeout
-            s.until("stdout", 20)
-            time.sleep(8)
-            got = len(s.events)
-            try:
-                s.finish()
-            except (AssertionError, OSError, Exception) as error:
-                check(s.result is None, "a result after the time-out", error)
-            else:
-                check(False, "the connection was not closed")
-            check(got < len(s.events), "nothing was buffered at all")
-    together([lambda h2=h2: one(h2) for h2 in PROTOCOLS])
-    check("client timed out" in g.error_log, "no word in the log")
 
 
 @test("streaming/stopped-reader-goes-on")
@@ -634,16 +653,6 @@ def five_hundred():
     check(after - before < 32768, "workers kept %d KiB" % (after - before))
 
 
-@test("streaming/lost-pings", seconds=60)
-def lost_pings():
-    """No sign of life for 15 s: the last event says so."""
-    with stream("pings", "mock: stdout=a sleep=40", timeout=40) as s:
-        result = s.finish()
-        same(result["outcome"], "runner_lost")
-        same(result["seq"], 2)
-        same(s.parser.last_id, "2")
-
-
 @test("streaming/fast")
 def fast():
     """A stream that never pauses leaves the worker time for others."""
@@ -785,15 +794,6 @@ def stdin_too_large():
         check(b" 413 " in answer[:20] and b"body_too_large" in answer,
               "answer:", answer[:300])
     g.request("DELETE", "v1/conversations/huge/commands/r")
-
-
-@test("exec/stdin-waits", seconds=60)
-def stdin_waits():
-    """An agent that lets stdin wait says that it is alive, and that counts."""
-    g.run("waits", "mock: on=STDIN," + "head%20" + "sleep=4%20ping%20" * 5
-          + "bytes=3%20result")
-    r = g.request("POST", "v1/conversations/waits/commands/x/stdin", b"abc")
-    same((r.status, r.json), (200, {"bytes": 3}))
 
 
 main(start, stop)
