@@ -78,6 +78,7 @@ help:
 #: make check    style, analyzers, unit tests; no root
 #: make bench    root: latency as ratios against a floor
 #: make bench-bombs  root: what the worst commands cost others; five minutes
+#: make install  root: into the system, or below DESTDIR for a package
 #: make clean    remove build/
 
 
@@ -187,10 +188,16 @@ bench-bombs: root deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/bombs
 
+install: all
+	@BUILD=$(BUILD) DESTDIR='$(DESTDIR)' tools/install
+
+uninstall:
+	@DESTDIR='$(DESTDIR)' tools/install --remove
+
 clean:
 	rm -rf $(BUILD)
 
 FORCE:
 
 .PHONY: all help build-deps deps root run-deps base registry demo run test check \
-        bench bench-bombs clean FORCE
+        bench bench-bombs install uninstall clean FORCE

@@ -42,6 +42,10 @@ class Service(gateway.Gateway):
         self.notify.setblocking(False)
         self.heard = []
 
+    def prefix(self):
+        """What the runner is started by."""
+        return []
+
     def start_runner(self, wait=True):
         self.runner_number += 1
         log = self.path("logs/runner.%d.log" % self.runner_number)
@@ -57,7 +61,7 @@ class Service(gateway.Gateway):
         self.heard = []
         with open(log, "wb") as out:
             self.runner = activate(
-                self.listener, command, stdout=out, stderr=out,
+                self.listener, self.prefix() + command, stdout=out, stderr=out,
                 env=dict(os.environ, NOTIFY_SOCKET=self.path("notify"),
                          WATCHDOG_USEC="20000000"),
                 start_new_session=True,
