@@ -22,11 +22,28 @@
 
 static json_t *runner_bundle_process(const runner_bundle_t *bundle);
 static json_t *runner_bundle_env(const runner_bundle_t *bundle);
-static json_t *runner_bundle_mounts(uint32_t memory);
+static json_t *runner_bundle_mounts(const runner_bundle_t *bundle);
+static int runner_bundle_empty(const runner_bundle_t *bundle,
+    json_t *mounts);
+static json_t *runner_bundle_masked(const runner_bundle_t *bundle);
 static int runner_bundle_size(json_t *mount, uint32_t memory);
 static json_t *runner_bundle_linux(const runner_bundle_t *bundle);
 static json_t *runner_bundle_resources(const runner_bundle_t *bundle);
 static json_t *runner_bundle_strings(const char **list);
+
+
+static const char  *runner_bundle_masks[] = {
+    "/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/bus",
+    "/proc/cmdline", "/proc/config.gz", "/proc/devices", "/proc/diskstats",
+    "/proc/dma", "/proc/driver", "/proc/fs", "/proc/interrupts",
+    "/proc/iomem", "/proc/ioports", "/proc/kallsyms", "/proc/kcore",
+    "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/latency_stats",
+    "/proc/misc", "/proc/modules", "/proc/mtrr", "/proc/pagetypeinfo",
+    "/proc/partitions", "/proc/pressure", "/proc/sched_debug", "/proc/scsi",
+    "/proc/slabinfo", "/proc/softirqs", "/proc/swaps", "/proc/sysrq-trigger",
+    "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
+    "/proc/zoneinfo", NULL
+};
 
 
 json_t *
@@ -37,7 +54,7 @@ runner_bundle(const runner_bundle_t *bundle)
                      "process", runner_bundle_process(bundle),
                      "root", "path", "r", "readonly", 0,
                      "hostname", "sandbox",
-                     "mounts", runner_bundle_mounts(bundle->memory),
+                     "mounts", runner_bundle_mounts(bundle),
                      "linux", runner_bundle_linux(bundle));
 }
 
@@ -155,7 +172,7 @@ runner_bundle_size(json_t *mount, uint32_t memory)
 
 
 static json_t *
-runner_bundle_mounts(uint32_t memory)
+runner_bundle_mounts(const runner_bundle_t *bundle)
 {
     size_t    i;
     json_t   *mount, *mounts;
@@ -188,7 +205,7 @@ runner_bundle_mounts(uint32_t memory)
                                                 list[i].options));
 
         if (mount == NULL
-            || runner_bundle_size(mount, memory) == -1
+            || runner_bundle_size(mount, bundle->memory) == -1
             || json_array_append(mounts, mount) == -1)
         {
             json_decref(mount);
@@ -199,7 +216,75 @@ runner_bundle_mounts(uint32_t memory)
         json_decref(mount);
     }
 
+    if (runner_bundle_empty(bundle, mounts) == -1) {
+        json_decref(mounts);
+        return NULL;
+    }
+
     return mounts;
+}
+
+
+const char *
+runner_bundle_mask(unsigned n)
+{
+    return runner_bundle_masks[n];
+}
+
+
+/*
+ * The runtime hides a folder below a tmpfs of its own.  Each file system costs
+ * every memory group of the host some bytes, those of all sandboxes, so one
+ * folder that is empty hides all of them.
+ */
+
+static int
+runner_bundle_empty(const runner_bundle_t *bundle, json_t *mounts)
+{
+    unsigned  i;
+
+    for (i = 0; runner_bundle_masks[i] != NULL; i++) {
+
+        if ((bundle->folders & (uint64_t) 1 << i)
+            && json_array_append_new(mounts,
+                                     json_pack("{s:s, s:s, s:s, s:[sssss]}",
+                                               "destination",
+                                               runner_bundle_masks[i],
+                                               "type", "bind",
+                                               "source", bundle->empty,
+                                               "options", "bind", "ro",
+                                               "nosuid", "nodev", "noexec"))
+               == -1)
+        {
+            return -1;
+        }
+    }
+
+    return 0;
+}
+
+
+static json_t *
+runner_bundle_masked(const runner_bundle_t *bundle)
+{
+    json_t    *array;
+    unsigned   i;
+
+    array = json_array();
+
+    for (i = 0; runner_bundle_masks[i] != NULL; i++) {
+
+        if (!(bundle->folders & (uint64_t) 1 << i)
+            && json_array_append_new(array,
+                                     json_string(runner_bundle_masks[i]))
+               == -1)
+        {
+            json_decref(array);
+            return NULL;
+        }
+    }
+
+    return array;
 }
 
 
@@ -211,19 +296,6 @@ runner_bundle_linux(const runner_bundle_t *bundle)
 
     static const char  *types[] = {
         "pid", "mount", "ipc", "uts", "cgroup", "network"
-    };
-    static const char  *masked[] = {
-        "/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/bus",
-        "/proc/cmdline", "/proc/config.gz", "/proc/devices",
-        "/proc/diskstats", "/proc/dma", "/proc/driver", "/proc/fs",
-        "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms",
-        "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg",
-        "/proc/latency_stats", "/proc/misc", "/proc/modules", "/proc/mtrr",
-        "/proc/pagetypeinfo", "/proc/partitions", "/proc/pressure",
-        "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo",
-        "/proc/softirqs", "/proc/swaps", "/proc/sysrq-trigger",
-        "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
-        "/proc/zoneinfo", NULL
     };
     static const char  *readonly[] = {
         "/proc/irq", "/proc/sys", NULL
@@ -249,7 +321,7 @@ runner_bundle_linux(const runner_bundle_t *bundle)
                        "uidMappings", map,
                        "gidMappings", map,
                        "cgroupsPath", bundle->cgroup,
-                       "maskedPaths", runner_bundle_strings(masked),
+                       "maskedPaths", runner_bundle_masked(bundle),
                        "readonlyPaths", runner_bundle_strings(readonly),
                        "seccomp", runner_seccomp());
 

@@ -22,6 +22,8 @@ typedef struct {
     char         user[64];                       /* its user namespace */
     const char  *cgroup;                         /* path of the group */
     const char  *env;                            /* NAME=VALUE lines */
+    const char  *empty;                          /* a folder to mask with */
+    uint64_t     folders;                        /* masks it is for, bits */
 } runner_bundle_t;
 
 
@@ -30,6 +32,9 @@ typedef struct {
  * those inside, and "r" for the root beside it.
  */
 json_t *runner_bundle(const runner_bundle_t *bundle);
+
+/* What is masked, from 0 on; NULL after the last, which is below 64. */
+const char *runner_bundle_mask(unsigned n);
 
 
 #endif /* RUNNER_BUNDLE_H */

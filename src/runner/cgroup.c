@@ -45,6 +45,8 @@ static int runner_cgroups_has(const char *options, const char *name);
 static int runner_cgroups_find(runner_cgroups_t *cgroups);
 static int runner_cgroups_root(runner_cgroups_t *cgroups,
     runner_error_t *err);
+static int runner_cgroups_hide(runner_cgroups_t *cgroups,
+    runner_error_t *err);
 static int runner_cgroups_v2(runner_cgroups_t *cgroups, runner_error_t *err);
 static int runner_cgroup_v2_limits(runner_cgroups_t *cgroups, int dir,
     unsigned cpus, runner_error_t *err);
@@ -156,6 +158,19 @@ runner_cgroups_mount(runner_cgroups_t *cgroups, char *point, char *fstype,
         return;
     }
 
+    /*
+     * Each group costs a sandbox some 10 KiB: only those that limit something,
+     * what the runtime insists on, and systemd's, to be out of our unit.
+     */
+
+    cgroups->hidden[cgroups->nmounts] = !runner_cgroups_has(options, "memory")
+                                   && !runner_cgroups_has(options, "pids")
+                                   && !runner_cgroups_has(options, "cpu")
+                                   && !runner_cgroups_has(options, "devices")
+                                   && !runner_cgroups_has(options, "cpuset")
+                                   && !runner_cgroups_has(options,
+                                                          "name=systemd");
+
     strcpy(cgroups->mounts[cgroups->nmounts++], point);
 
     if (runner_cgroups_has(options, "memory") && !cgroups->memory[0]) {
@@ -264,7 +279,7 @@ runner_cgroups_start(runner_cgroups_t *cgroups, runner_error_t *err)
              cgroups->memory);
     cgroups->swap = stat(path, &st) == 0;
 
-    return 0;
+    return runner_cgroups_hide(cgroups, err);
 }
 
 
@@ -333,6 +348,38 @@ runner_cgroups_root(runner_cgroups_t *cgroups, runner_error_t *err)
                             "opened.  Remedy: Linux 5.14 or later, and a "
                             "cgroup2 mount at /sys/fs/cgroup/unified");
     }
+
+    return 0;
+}
+
+
+/* the runtime finds there what it has made and done already */
+
+static int
+runner_cgroups_hide(runner_cgroups_t *cgroups, runner_error_t *err)
+{
+    unsigned  i, n;
+
+    n = 0;
+
+    for (i = 0; i < cgroups->nmounts; i++) {
+
+        if (!cgroups->hidden[i]) {
+            memmove(cgroups->mounts[n++], cgroups->mounts[i],
+                    sizeof(cgroups->mounts[i]));
+            continue;
+        }
+
+        if (mount(cgroups->pids, cgroups->mounts[i], NULL, MS_BIND, NULL)
+            == -1)
+        {
+            return runner_error(err, "no_cgroups", errno, "can't hide \"%s\" "
+                                "from the runtime.  Remedy: run on the host "
+                                "itself, as root", cgroups->mounts[i]);
+        }
+    }
+
+    cgroups->nmounts = n;
 
     return 0;
 }

@@ -38,7 +38,8 @@ typedef struct {
     char   memory[RUNNER_CGROUP_PATH];   /* where v1 memory is */
     char   cpuacct[RUNNER_CGROUP_PATH];
     char   pids[RUNNER_CGROUP_PATH];
-    char   mounts[RUNNER_CGROUP_MOUNTS][RUNNER_CGROUP_PATH];   /* all of v1 */
+    char   mounts[RUNNER_CGROUP_MOUNTS][RUNNER_CGROUP_PATH];   /* of v1 */
+    uint8_t                 hidden[RUNNER_CGROUP_MOUNTS];      /* at start */
     unsigned                nmounts;
 
     int    root;                         /* descriptor of the cgroup2 root */

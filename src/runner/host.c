@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "bundle.h"
 #include "file.h"
 #include "host.h"
 #include "idmap.h"
@@ -171,6 +172,10 @@ runner_host_runtime(runner_host_t *host, runner_error_t *err)
 static int
 runner_host_bundles(runner_host_t *host, runner_error_t *err)
 {
+    unsigned      i;
+    const char   *name;
+    struct stat   st;
+
     if (runner_mkdirs(RUNNER_SHARED_DIR, 0711) == -1
         || runner_mkdirs(RUNNER_BUNDLES, 0711) == -1
         || mount("tmpfs", RUNNER_BUNDLES, "tmpfs", MS_NOSUID|MS_NODEV,
@@ -178,6 +183,23 @@ runner_host_bundles(runner_host_t *host, runner_error_t *err)
     {
         return runner_error(err, "no_state", errno, "can't mount a tmpfs on "
                             RUNNER_BUNDLES);
+    }
+
+    /* mode 0: else sandboxes could see each other by locks and watches on it */
+
+    if (mkdir(RUNNER_HOST_EMPTY, 0) == -1
+        || mount("tmpfs", RUNNER_HOST_EMPTY, "tmpfs",
+                 MS_NOSUID|MS_NODEV|MS_NOEXEC|MS_RDONLY,
+                 "mode=000,size=4k,nr_inodes=1") == -1)
+    {
+        return runner_error(err, "no_state", errno, "can't mount a tmpfs on "
+                            RUNNER_HOST_EMPTY);
+    }
+
+    for (i = 0; (name = runner_bundle_mask(i)) != NULL; i++) {
+        if (lstat(name, &st) == 0 && S_ISDIR(st.st_mode)) {
+            host->masks |= (uint64_t) 1 << i;
+        }
     }
 
     host->bundles = open(RUNNER_BUNDLES, O_RDONLY|O_DIRECTORY|O_CLOEXEC);

@@ -13,7 +13,13 @@
 #include "cgroup.h"
 #include "error.h"
 #include "options.h"
+#include "idmap.h"
 #include "runtime.h"
+
+
+/* the folder that hides others; nobody may look into it */
+
+#define RUNNER_HOST_EMPTY  RUNNER_SHARED_DIR "/bundles/empty"
 
 
 typedef struct {
@@ -28,6 +34,7 @@ typedef struct {
     int                lock;             /* of STATE/lock, locked */
 
     int                bundles;          /* of a directory only we can see */
+    uint64_t           masks;            /* that are folders, see bundle.h */
     char               runtime_dir[PATH_MAX];
     int                sockets;          /* of the runtime directory */
 

@@ -545,6 +545,12 @@ runner_slot_bundle(runner_host_t *host, runner_slot_t *slot, int user,
     bundle.limits = host->cgroups.layout != RUNNER_CGROUP_V2;
     bundle.cgroup = path;
     bundle.env = env;
+    bundle.empty = RUNNER_HOST_EMPTY;
+
+    /* runc lets nothing be mounted below /proc */
+
+    bundle.folders = strncmp(host->runtime.version, "crun", 4) == 0
+                     ? host->masks : 0;
 
     config = runner_bundle(&bundle);
     text = config ? json_dumps(config, JSON_COMPACT) : NULL;

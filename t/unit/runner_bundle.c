@@ -12,7 +12,8 @@
 #include "bundle.h"
 
 
-static json_t *config(int limits, int swap);
+static json_t *config(int limits, int swap, uint64_t folders);
+static void masks(void);
 static int has(json_t *array, const char *s);
 static void no_host(json_t *root);
 static void capabilities(json_t *root);
@@ -28,7 +29,7 @@ main(void)
 {
     json_t  *root;
 
-    root = config(1, 1);
+    root = config(1, 1, 0);
 
     no_host(root);
     capabilities(root);
@@ -40,12 +41,14 @@ main(void)
 
     json_decref(root);
 
-    root = config(0, 0);
+    masks();
+
+    root = config(0, 0, 0);
     ok(json_object_get(json_object_get(root, "linux"), "resources") == NULL,
        "v2: the runner sets the limits, not the runtime");
     json_decref(root);
 
-    root = config(1, 0);
+    root = config(1, 0, 0);
     ok(json_object_get(json_object_get(json_object_get(
            json_object_get(root, "linux"), "resources"), "memory"), "swap")
        == NULL, "no swap limit where the kernel has none");
@@ -56,7 +59,7 @@ main(void)
 
 
 static json_t *
-config(int limits, int swap)
+config(int limits, int swap, uint64_t folders)
 {
     char             *text;
     json_t           *root, *again;
@@ -70,6 +73,8 @@ config(int limits, int swap)
     bundle.limits = limits;
     strcpy(bundle.user, "/proc/7/fd/9");
     bundle.cgroup = "/sandbox-0123456789ab/7";
+    bundle.empty = "/empty";
+    bundle.folders = folders;
     bundle.env = "# a comment\nPATH=/usr/bin\nLANG=C.UTF-8\n\nno value here\n"
                  "MPLBACKEND=Agg";
 
@@ -218,6 +223,56 @@ mounts(json_t *root)
            "/proc/sysrq-trigger"), "/proc/sysrq-trigger is masked");
     ok(has(json_object_get(json_object_get(root, "linux"), "readonlyPaths"),
            "/proc/sys"), "/proc/sys is read-only");
+}
+
+
+/* each path once: as a mask of the runtime's, or below the empty folder */
+
+static void
+masks(void)
+{
+    size_t       i, n, bound;
+    json_t      *root, *list, *mount;
+    uint64_t     all, folders;
+    const char  *path;
+
+    for (n = 0; runner_bundle_mask(n) != NULL; n++) { /* void */ }
+
+    ok(n > 30 && n < 64, "%zu paths are masked", n);
+
+    all = ((uint64_t) 1 << n) - 1;
+
+    for (folders = 0; ; folders = folders ? all : 0x15) {
+        root = config(1, 1, folders);
+        list = json_object_get(json_object_get(root, "linux"), "maskedPaths");
+        bound = 0;
+
+        json_array_foreach(json_object_get(root, "mounts"), i, mount) {
+            path = json_string_value(json_object_get(mount, "source"));
+
+            if (strcmp(path, "/empty") != 0) {
+                continue;
+            }
+
+            bound++;
+            path = json_string_value(json_object_get(mount, "destination"));
+
+            ok(!has(list, path), "%s is not masked twice", path);
+            ok(has(json_object_get(mount, "options"), "ro")
+               && has(json_object_get(mount, "options"), "nosuid")
+               && has(json_object_get(mount, "options"), "nodev")
+               && has(json_object_get(mount, "options"), "noexec"),
+               "%s is closed", path);
+        }
+
+        is_number(bound, __builtin_popcountll(folders), "masks by a mount");
+        is_number(json_array_size(list), n - bound, "and by the runtime");
+        json_decref(root);
+
+        if (folders == all) {
+            break;
+        }
+    }
 }
 
 

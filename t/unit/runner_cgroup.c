@@ -50,6 +50,10 @@ main(void)
     is_string(cgroups.pids, "/sys/fs/cgroup/pids", "hybrid: pids");
     is_string(cgroups.cpuacct, "/sys/fs/cgroup/cpuacct", "hybrid: cpuacct");
     is_number(cgroups.nmounts, 5, "hybrid: every v1 hierarchy is known");
+    is_number(cgroups.hidden[0] | cgroups.hidden[2] << 1
+              | cgroups.hidden[3] << 2 | cgroups.hidden[4] << 3, 0,
+              "hybrid: those that are needed are not hidden");
+    is_number(cgroups.hidden[1], 1, "hybrid: cpuacct is");
 
     snprintf(cgroups.name, sizeof(cgroups.name), "sandbox-x");
     runner_cgroup_path(&cgroups, 7, path, sizeof(path));
