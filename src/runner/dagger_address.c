@@ -10,6 +10,7 @@
 #include <sys/un.h>
 
 #include "dagger.h"
+#include "file.h"
 
 
 static int dagger_address_tcp(dagger_engine_t *engine, const char *text,
@@ -61,15 +62,16 @@ dagger_address_tcp(dagger_engine_t *engine, const char *text,
     runner_error_t *err)
 {
     int               rc;
-    char              host[DAGGER_MAX_NAME], *port;
+    char             *port, host[DAGGER_MAX_NAME];
     size_t            length;
+    uint64_t          number;
     struct addrinfo  *found, hints;
 
     port = strrchr(text, ':');
     length = port ? (size_t) (port - text) : 0;
 
-    if (length == 0 || port[1] == '\0'
-        || strspn(port + 1, "0123456789") != strlen(port + 1))
+    if (length == 0
+        || runner_number(port + 1, 65535, &number) == -1 || number == 0)
     {
         return runner_error(err, "bad_option", 0, "--dagger \"%s\" has no "
                             "host and port, as in tcp://127.0.0.1:1234",

@@ -179,7 +179,7 @@ def read_fields(data):
 def unique(pairs, repeated=("ENV", "NOTICE", "STAGE", "STAGE_BODY",
                             "IF_MATCH", "IF_NONE_MATCH", "GLOB",
                             "EGRESS_POLICY", "EGRESS_HOST",
-                            "EGRESS_COUNT")):
+                            "EGRESS_COUNT", "ENGINE")):
     """A dictionary; a name that comes twice is refused, but for these."""
     out = {}
     for name, value in pairs:

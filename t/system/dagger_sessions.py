@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""sandbox-runner --dagger, which holds the sessions of container engines, with
+engines that are as strict as the real one but run nothing.
+
+With SANDBOX_TEST_DAGGER=tcp://HOST:PORT what can be asked of a real engine is.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+import wire                                                  # noqa: E402
+from gateway import BUILD, free_port, wait_for               # noqa: E402
+from tap import check, log, main, same, test           # noqa: E402
+
+try:
+    from engine import Engine, transcript
+except ImportError:
+    Engine = None
+
+KEY = bytes(range(32))
+
+
+def start():
+    if Engine is None:
+        raise SystemExit("python3-h2 is missing: run "make deps"")
+
+
+class Owner:
+    """The daemon, with these engines."""
+
+    def __init__(self, *engines):
+        self.engines = engines
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
+        self.socket = self.folder + "/socket"
+        with open(self.folder + "/key", "w") as f:
+            os.chmod(f.name, 0o600)
+            f.write(KEY.hex() + "\n")
+        self.log = open(self.folder + "/log", "w+")
+        log(self.folder + "/log", "owner of sessions")
+        self.process = self.run()
+        self.client = wire.Client(self.socket, key=KEY)
+        self.up()
+        return self
+
+    def up(self):
+        """Until it listens, which is a moment after its file is there."""
+        def connects():
+            try:
+                self.client.connect().close()
+            except OSError:
+                return False
+            return True
+
+        wait_for(connects, 60, "its socket")
+
+    def run(self):
+        options = []
+        for engine in self.engines:
+            options += ["--dagger", engine if isinstance(engine, str)
+                        else "tcp://127.0.0.1:%d" % engine.port]
+        return subprocess.Popen(
+            [BUILD + "/sandbox-runner", "--socket", self.socket, "--key-file",
+             self.folder + "/key"] + options, stderr=self.log,
+            stdin=subprocess.DEVNULL)
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            self.log.close()
+            subprocess.run(["rm", "-rf", self.folder], check=True)
+
+    def ask(self):
+        return self.client.call(wire.PING).result
+
+    def tell(self):
+        """What it says of each engine."""
+        return [dict(wire.read_fields(e)) for e in self.ask()["ENGINE"]]
+
+    def ready(self, count=1):
+        wait_for(lambda: sum(e["READY"] for e in self.tell()) == count, 90,
+                 "%d engines to be ready" % count)
+        return self.tell()
+
+    def text(self):
+        self.log.flush()
+        with open(self.folder + "/log") as f:
+            return f.read()
+
+
+@test("dagger/transcript")
+def recorded():
+    """The engine of these tests first: as the real one, byte for byte."""
+    with Engine() as engine:
+        for got, expected in transcript(engine.port):
+            same(got, expected)
+        same(engine.faults, [])
+
+
+@test("dagger/session-held", beside=True)
+def held():
+    real = os.environ.get("SANDBOX_TEST_DAGGER")
+    if real:
+        with Owner(real) as owner:
+            told = owner.ready()[0]
+            time.sleep(25)
+            same(owner.ready()[0], told, "after some questions for health")
+        return
+    with Engine(health=0.2) as engine, Owner(engine) as owner:
+        told = owner.ready()[0]
+        same(told["ENGINE_NAME"], b"tcp://127.0.0.1:%d" % engine.port)
+        check(told["ENGINE_GENERATION"] > 1.7e12, "its generation", told)
+        check(told["ENGINE_DOMAIN"].endswith(b".dagger.local"), "domain", told)
+        client = engine.attached()[0]
+        wait_for(lambda: client.asked >= 10, 60, "questions for its health")
+        wait_for(lambda: client.held.pings == 0, 60, "answers to all pings")
+        same(len(engine.attached()), 1)
+        same(engine.faults, [])
+        same(owner.tell()[0], told, "the same session all the time")
+        same([r[:2] for r in engine.requests],
+             [("GET", "/sessionAttachables"), ("POST", "/query")])
+
+
+@test("dagger/session-ends-with-its-owner", beside=True)
+def ends():
+    with Engine() as engine:
+        for sign in (signal.SIGTERM, signal.SIGINT):
+            with Owner(engine) as owner:
+                owner.ready()
+                owner.process.send_signal(sign)
+                same(owner.process.wait(60), 0)
+                same(engine.requests[-1][1], "/shutdown")
+                same(engine.clients, {})
+                check(not os.path.exists(owner.socket), "its socket is left")
+        same(engine.faults, [])
+
+
+@test("dagger/session-lost-is-a-new-one", beside=True)
+def lost():
+    """By a connection that ends, by an engine that is killed and returns."""
+    with Engine() as engine, Owner(engine) as owner:
+        first = owner.ready()[0]
+        engine.attached()[0].held.end()
+        wait_for(lambda: owner.tell()[0].get("ENGINE_GENERATION", 0)
+                 > first["ENGINE_GENERATION"], 90, "another session")
+        second = owner.tell()[0]
+        check(second["ENGINE_METADATA"] != first["ENGINE_METADATA"]
+              and second["ENGINE_DOMAIN"] != first["ENGINE_DOMAIN"],
+              "the same ids", first, second)
+        same([r[1] for r in engine.requests].count("/shutdown"), 1,
+             "ends of the session before")
+        same(len(engine.clients), 1)
+
+        engine.kill()
+        wait_for(lambda: not owner.tell()[0]["READY"], 60, "that it is gone")
+        gone = owner.tell()[0]
+        check("ENGINE_METADATA" not in gone and gone["DETAIL"], "of it", gone)
+        same(owner.ask()["READY"], 0)
+        with Engine(engine.port) as again:
+            third = owner.ready()[0]
+            check(third["ENGINE_GENERATION"] > second["ENGINE_GENERATION"],
+                  "its generation", second, third)
+            same(again.faults, [])
+        same(engine.faults, [])
+
+
+@test("dagger/killed-owner", beside=True)
+def killed():
+    """The next one has ids of its own; the engine ends the old session."""
+    with Engine(health=0.2) as engine, Owner(engine) as owner:
+        first = owner.ready()[0]
+        owner.process.kill()
+        owner.process.wait(60)
+        os.unlink(owner.socket)
+        owner.process = owner.run()
+        owner.up()
+        second = owner.ready()[0]
+        check(second["ENGINE_GENERATION"] > first["ENGINE_GENERATION"]
+              and second["ENGINE_METADATA"] != first["ENGINE_METADATA"],
+              "ids", first, second)
+        wait_for(lambda: len(engine.attached()) == 1, 60, "one session")
+
+
+@test("dagger/refused-silent-foreign", beside=True)
+def refused():
+    """Engines that say no, that say nothing, that are none, beside a good
+    one: it serves, and each has its reason."""
+    with Engine() as no, Engine() as silent, Engine() as good, \
+            socket.create_server(("127.0.0.1", 0)) as foreign:
+        no.refuse = "session attachables for client \"x\" already exist\x1b[2J"
+        silent.deaf = True
+        foreign.settimeout(60)
+        with Owner(no, silent, good,
+                   "tcp://127.0.0.1:%d" % foreign.getsockname()[1],
+                   "tcp://127.0.0.1:%d" % free_port()) as owner:
+            wait_for(lambda: owner.tell()[2]["READY"], 90, "the good one")
+            sock, _ = foreign.accept()
+            sock.recv(65536)
+            sock.sendall(b"220 mail here\r\n\r\n" + b"x" * 5000)
+            sock.close()
+            wait_for(lambda: b"already exist" in owner.tell()[0]["DETAIL"], 60,
+                     "what the first one says")
+            told = owner.tell()
+            same([e["READY"] for e in told], [0, 0, 1, 0, 0])
+            check(all(e["DETAIL"] for i, e in enumerate(told) if i != 2),
+                  "reasons", told)
+            check(b"\x1b" not in told[0]["DETAIL"]
+                  and "\x1b" not in owner.text(), "a terminal's", told[0])
+            same(owner.ask()["READY"], 1)
+            log_lines = [x for x in owner.text().splitlines() if "error:" in x]
+            check(len(log_lines) <= 8, "a line for each attempt", log_lines)
+            same(good.faults, [])
+
+
+@test("dagger/who-may-ask", beside=True)
+def asks():
+    with Engine() as engine, Owner(engine) as owner:
+        owner.ready()
+        wrong = wire.Client(owner.socket, key=bytes(32))
+        same(wrong.call(wire.PING).code, "unauthorized_peer")
+        same(owner.client.call(wire.STATUS).code, "not_on_this_backend")
+        same(owner.client.call(wire.COMMAND).code, "not_on_this_backend")
+        same(owner.client.call(wire.PING, body=b"x" * 100).code, "bad_request")
+        for junk in (b"GET / HTTP/1.1\r\n\r\n" + b"x" * 128, b"\0" * 128):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(60)
+                sock.connect(owner.socket)
+                sock.sendall(junk)
+                check(sock.recv(4096), "an answer")
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(60)
+            sock.connect(owner.socket)
+            sock.sendall(b"SBX")
+            same(sock.recv(10), b"", "after its deadline")
+        crowd = []
+        for _ in range(300):
+            sock = socket.socket(socket.AF_UNIX)
+            sock.connect(owner.socket)
+            crowd.append(sock)
+        for sock in crowd:
+            sock.close()
+        same(owner.ready()[0]["READY"], 1)
+        same(os.stat(owner.socket).st_mode & 0o777, 0o600)
+
+
+@test("dagger/options", beside=True)
+def options():
+    with tempfile.NamedTemporaryFile("w") as key:
+        os.chmod(key.name, 0o600)
+        key.write(KEY.hex())
+        key.flush()
+        for value, words in (
+                ("127.0.0.1:1234", "neither tcp://HOST:PORT nor unix:///PATH"),
+                ("tcp://127.0.0.1", "has no host and port"),
+                ("tcp://:1234", "has no host and port"),
+                ("tcp://127.0.0.1:1a", "has no host and port"),
+                ("tcp://127.0.0.1:99999", "has no host and port"),
+                ("unix:///" + "x" * 110, "longer than"),
+                ("tcp://" + "x" * 200 + ":1", "longer than")):
+            done = subprocess.run(
+                [BUILD + "/sandbox-runner", "--dagger", value, "--socket",
+                 key.name + ".socket", "--key-file", key.name],
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+            same(done.returncode, 1, value)
+            check(words in done.stderr.decode(), value, done.stderr)
+        done = subprocess.run(
+            [BUILD + "/sandbox-runner", "--dagger", "tcp://127.0.0.1:1"],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        check(b"--key-file is missing" in done.stderr, "missing", done.stderr)
+
+
+if __name__ == "__main__":
+    main(start)
