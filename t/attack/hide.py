@@ -114,7 +114,7 @@ def environment(pid):
         return b""
 
 
-def gone(what, seconds=1.0):
+def gone(what, seconds=30.0):
     """None is left; the time it took to see that, in ms."""
     begin = time.monotonic()
     while hidden() or tasks():
@@ -200,7 +200,7 @@ def into_timeout(name):
 
     # a machine that is busy may need more than a second for the hiding
 
-    for seconds in (1, 5):
+    for seconds in (1, 5, 20):
         attempt = Attempt(trick, start + HOLD, timeoutSeconds=seconds)
         count = attempt.hide()
         r = attempt.result()
@@ -233,7 +233,7 @@ def into_cancel(name):
     r = g.request("DELETE", "v1/conversations/%s/commands/%s" % (C, command))
     took = (time.monotonic() - begin) * 1000
     check(r.status in (200, 204), "cancel:", r)
-    gone("%s survives a cancel:" % trick, 0.5)
+    gone("%s survives a cancel:" % trick)
     r = attempt.result()
     same(r["outcome"], "cancelled", trick)
     nothing_inside("%s survives a cancel" % trick)
@@ -256,7 +256,7 @@ def left_behind(names, seconds):
             check(r["backgroundProcesses"] > 0, trick, "left nothing:", r)
     check(time.monotonic() > end or tasks(), "nothing was left to end")
     wait_for(lambda: time.monotonic() > end, seconds + 1)
-    gone("the wall clock ends what was left:", 2)
+    gone("the wall clock ends what was left:")
     nothing_inside("what was left")
 
 
@@ -346,39 +346,47 @@ def background():
         same((r.status, r.json["outcome"]), (200, "timeout"), name)
 
 
-@test("hide/all-at-once", seconds=60)
+@test("hide/all-at-once")
 def all_at_once():
     """Every trick but the crowds in one command."""
     text = "".join("%s & " % words(f)[1] for f in FILES
                    if words(f)[0] not in CROWDS + STOPPERS)
     text = "all=$HIDE_READY; export HIDE_READY=/tmp/ready-any; " + text
-    attempt = Attempt("all", text + "wait; : > $all" + HOLD,
-                      timeoutSeconds=6)
-    count = attempt.hide()
-    r = attempt.result()
-    same(r["outcome"], "timeout")
+    for seconds in (6, 30):
+        attempt = Attempt("all", text + "wait; : > $all" + HOLD,
+                          timeoutSeconds=seconds)
+        count = attempt.hide()
+        r = attempt.result()
+        same(r["outcome"], "timeout")
+        if count > 40:
+            break
     check(count > 40, "few processes:", count)
-    took = gone("all at once survives a time-out:", 2)
+    took = gone("all at once survives a time-out:")
     nothing_inside("all at once")
-    rows["all-at-once"] = ["%d" % count, "%+d" % (r["durationMs"] - 6000),
-                           "%+.0f" % (attempt.seconds * 1000 - 6000
+    ms = seconds * 1000
+    rows["all-at-once"] = ["%d" % count, "%+d" % (r["durationMs"] - ms),
+                           "%+.0f" % (attempt.seconds * 1000 - ms
                                       - r["queuedMs"]), "%.0f" % took, "-"]
 
 
-@test("hide/as-the-shell", seconds=60)
+@test("hide/as-the-shell")
 def as_shell():
     """The command's first process is the trick itself."""
     for trick in ("leader_gone", "thread_exec", "vfork", "futex", "notify",
                   "traced"):
-        attempt = Attempt(trick, "exec hide/%s stay" % trick,
-                          timeoutSeconds=1)
-        attempt.hide()
-        r = attempt.result()
+        for seconds in (1, 5, 20):
+            attempt = Attempt(trick, "exec hide/%s stay" % trick,
+                              timeoutSeconds=seconds)
+            attempt.hide()
+            r = attempt.result()
+            same(r["outcome"], "timeout", trick)
+            gone("%s survives as the shell:" % trick)
+            if is_ready(trick):
+                break
         check(is_ready(trick), trick, "has hidden nothing", r)
-        same(r["outcome"], "timeout", trick)
-        gone("%s survives as the shell:" % trick)
         nothing_inside(trick + " as the shell")
-        over.append((r["durationMs"] - 1000, trick + " as the shell"))
+        over.append((r["durationMs"] - seconds * 1000,
+                     trick + " as the shell"))
 
 
 @test("hide/directories-do-not-pile-up")

@@ -9,6 +9,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
+import wire                                                  # noqa: E402
 from gateway import Gateway, alive, wait_for                 # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
@@ -319,7 +320,9 @@ def limits_reported():
 def tenant_cap():
     g.reload(http="sandbox_zone sandbox:1m max=50 per_tenant=3;")
     g.wait_ready()
-    time.sleep(7)           # the next PING tells the runner
+    client = wire.Client(g.socket, key=g.key)
+    wait_for(lambda: client.call(wire.PING).result["MAX_PER_TENANT"] == 3, 60,
+             "the limit at the runner")
     got = []
     for n in range(8):
         # a command that goes on, so that none of them is idle

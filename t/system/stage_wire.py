@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                  # noqa: E402
 from gateway import wait_for                                 # noqa: E402
+from hold import held                                        # noqa: E402
 from kill_at import KillAt                                   # noqa: E402
 from runner import Runner, session, tenant, together         # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
@@ -243,22 +244,29 @@ def order():
                                     id="big-%d" % i)[0] for i in range(4)])
     same({getattr(a, "stdout", str(a).encode()).decode() for a in got},
          {hashlib.sha256(body).hexdigest() + "\nbig\n"})
-    # who has to come back for his files does not lose his place
-    out("place", "true")
-    first = send("place", "echo 1 >> log", [(FILE, "f", b"1")], id="p1")
-    same(needed(first), [0])
-    t = threading.Thread(target=lambda: out("place", "echo 2 >> log",
-                                            [], id="p2"))
-    t.start()
-    time.sleep(0.3)
-    a = send("place", "echo 1 >> log", [(FILE, "f", b"1")], [0], id="p1")
-    same(a.outcome, "exit")
-    t.join()
-    same(out("place", "cat log", id="p3"), b"1\n2\n")
+    # who has to come back for his files does not lose his place, for a second
+    for n in range(20):
+        name = "place%d" % n
+        out(name, "true")
+        asked = time.monotonic()
+        first = send(name, "echo 1 >> log", [(FILE, "f", b"1")], id="p1")
+        same(needed(first), [0])
+        t = held(lambda: out(name, "echo 2 >> log", [], id="p2"))
+        time.sleep(0.3)
+        a = send(name, "echo 1 >> log", [(FILE, "f", b"1")], [0], id="p1")
+        in_time = time.monotonic() - asked < 0.8
+        same(a.outcome, "exit")
+        t.result()
+        log = out(name, "cat log", id="p3")
+        if in_time:
+            break
+    else:
+        check(False, "this machine is too slow to come back within a second")
+    same(log, b"1\n2\n")
     # who does not come back delays others for a second, not longer
     same(needed(send("place", "true", [(FILE, "g", b"1")], id="gone")), [0])
     at = time.monotonic()
-    out("place", "true", id="p4")
+    out("place", "true", id="p4")       # another one
     check(time.monotonic() - at < 10, "it waited")
 
 
