@@ -29,7 +29,7 @@ KEY = bytes(range(32))
 
 def start():
     if Engine is None:
-        raise SystemExit("python3-h2 is missing: run "make deps"")
+        raise SystemExit("python3-h2 is missing: run 'make deps'")
 
 
 class Owner:
