@@ -6,13 +6,17 @@ is in config_matrix.py; what a sandbox reaches, in t/system."""
 import hashlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import BUILD, Gateway, token, wait_for                 # noqa: E402
+from gateway import (BUILD, MODULE, NGINX, TOP, Gateway,     # noqa: E402
+                     token, wait_for)
 from key_server import Authority                             # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
@@ -374,6 +378,56 @@ def told():
         wait_for(lambda: not limits(g)["inForce"], LONG, "not in force")
         check('sandbox_egress_in_force{runner="%s"} 0\n' % runner
               in metrics(), "not in force")
+
+
+@test("egress/docs: its examples are right")
+def examples():
+    with open(TOP + "/docs/egress.md") as f:
+        text = f.read()
+    blocks = re.findall(r"^```nginx\n(.*?)^```$", text, re.M | re.S)
+    check(len(blocks) >= 3, "examples", len(blocks))
+    with open(TOP + "/conf.d/sandbox.conf") as f:
+        shown = re.search(r"^#sandbox_egress_policy.*?^#}$", f.read(),
+                          re.M | re.S).group(0)
+    blocks.append("".join(one[1:] for one in shown.splitlines(True)))
+    folder = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
+    try:
+        os.mkdir(folder + "/tmp")
+        ca = shutil.copy(Authority().file, folder + "/ca.pem")
+        for name, data in (("runner.key", "5a" * 32), ("secret", "s" * 32)):
+            with open(os.path.join(folder, name), "w") as f:
+                f.write(data)
+            os.chmod(f.name, 0o600)
+        policies = ""
+        for number, block in enumerate(blocks):
+            block = re.sub(r"^http \{\n(.*)^\}$", r"\1", block, flags=re.M | re.S)
+            block = re.sub(r"/etc/nginx/[\w-]+\.pem", ca, block)
+            block = block.replace("...", "").replace(
+                "server {", "server { listen unix:%s/s%d;" % (folder, number))
+            policies += "".join(re.findall(r"^ *sandbox_egress_policy mirror "
+                                           r".*?^ *\}$", block, re.M | re.S))
+            if "sandbox_egress_policy" not in block:
+                block += PYTHON + policies
+            conf = folder + "/nginx.conf"
+            with open(conf, "w") as f:
+                f.write("load_module %s; pid %s/pid; error_log stderr warn; "
+                        "events { } http { access_log off; %s sandbox_runner "
+                        "unix:%s/r; sandbox_runner_key %s/runner.key; "
+                        "sandbox_jwt_secret_file %s/secret;\n%s\n}"
+                        % (MODULE, folder, "".join(
+                            "%s_temp_path %s/tmp/%s; " % (n, folder, n)
+                            for n in ("client_body", "proxy", "fastcgi",
+                                      "uwsgi", "scgi")),
+                           folder, folder, folder, block))
+            done = subprocess.run(
+                [NGINX, "-t", "-c", conf, "-e", "stderr"], timeout=LONG,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            out = done.stdout.decode()
+            check(done.returncode == 0 and not re.search(
+                r"\[(warn|error|alert|crit|emerg)\]", out),
+                  "an example is refused:", out, block)
+    finally:
+        shutil.rmtree(folder)
 
 
 main()
