@@ -535,6 +535,8 @@ runner_egress_fields(runner_t *runner, sandbox_writer_t *w)
 
         sandbox_writer_init(&c, b, sizeof(b));
         sandbox_write_number(&c, SANDBOX_TAG_EGRESS_ID, policy.id);
+        sandbox_write_bytes(&c, SANDBOX_TAG_EGRESS_NAME, policy.name,
+                            policy.name_length);
         sandbox_write_number(&c, SANDBOX_TAG_EGRESS_OPEN, count->open);
 
         for (i = 0; i < 5; i++) {
