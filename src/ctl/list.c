@@ -32,6 +32,7 @@ typedef struct {
 
     ctl_client_t       client;
     const char        *conversation;
+    const char        *what;                     /* the list it is, in JSON */
     int                terminal;
     int                gone;                     /* the reader of stdout */
 } ctl_list_t;
@@ -64,7 +65,8 @@ ctl_list(int argc, char **argv)
         CTL_CONNECTION(&list.connection),
         { "long", NULL, "with size, time, and what else there is", 1,
           &list.lengthy, 'l' },
-        { "json", NULL, "a JSON object a line, as the gateway has it", 1,
+        { "json", NULL, "a JSON object a line, as the gateway has it, and in "
+          "\"list\" which list it is of", 1,
           &list.json, 0 },
         { NULL, NULL, NULL, 0, NULL, 0 }
     };
@@ -169,6 +171,7 @@ ctl_list_place(ctl_list_t *list, const ctl_place_t *place,
     const json_t  *entries;
 
     cursor[0] = '\0';
+    list->what = place == NULL ? "conversations" : ctl_place_kind(place->kind);
 
     for (pages = 0; pages < CTL_LIST_PAGES; pages++) {
 
@@ -303,10 +306,21 @@ static int
 ctl_list_line(ctl_list_t *list, const json_t *entry)
 {
     char        *text;
+    json_t      *copy;
     const char  *type;
 
     if (list->json.n > 0) {
-        text = json_dumps(entry, JSON_COMPACT);
+        copy = json_copy((json_t *) entry);
+        text = NULL;
+
+        if (copy != NULL
+            && json_object_set_new(copy, "list", json_string(list->what))
+               == 0)
+        {
+            text = json_dumps(copy, JSON_COMPACT);
+        }
+
+        json_decref(copy);
 
         if (text == NULL) {
             return ctl_fault("no memory");

@@ -694,6 +694,12 @@ ngx_http_sandbox_merge_serves(ngx_conf_t *cf,
 
     clcf->handler = ngx_http_sandbox_handler;
 
+    /* "/sandbox" leads to "/sandbox/", as with other handlers of nginx */
+
+    if (clcf->name.data[clcf->name.len - 1] == '/') {
+        clcf->auto_redirect = 1;
+    }
+
     /*
      * Each operation bounds its own body, after the token: nginx would refuse
      * it earlier, and by another limit.  Errors keep their one shape.

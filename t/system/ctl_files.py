@@ -667,6 +667,9 @@ def ls():
                good("ls", "--json", "ls", "attachments").splitlines()]
     same([e["size"] for e in entries], [5000, 1])
     same(entries[0]["name"], "two\nlines")
+    same([json.loads(ln)["list"] for ln in
+          good("ls", "--json", "ls").splitlines()],
+         ["files", "attachments", "attachments"])
 
     pid, fd = in_terminal("ls", "ls")
     text, rc = to_end(pid, fd)

@@ -417,4 +417,35 @@ def reported():
     same(files, 256)
 
 
+@test("limits/lower-in-the-command: ulimit works, outcomes are honest")
+def lower():
+    def ends(text, outcome, code, signal=None):
+        r = run(text, "lower")
+        same((r["outcome"], r["exitCode"], r["signal"]),
+             (outcome, code, signal), text)
+        return r
+
+    r = ends("ulimit -v 100000; python3 -c 'b = bytearray(1 << 30)'",
+             "exit", 1)
+    check("MemoryError" in r["stderr"], r)
+    r = ends("ulimit -n 20; python3 -c 'f = [open(\"/dev/null\") "
+             "for _ in range(20)]'", "exit", 1)
+    check("Too many open files" in r["stderr"], r)
+    r = ends("ulimit -u 1; exec python3 -c 'import os; os.fork()'", "exit",
+             1)
+    check("BlockingIOError" in r["stderr"], r)
+    r = ends("ulimit -f 1; exec head -c 100000 /dev/zero > big", "signal",
+             153, "SIGXFSZ")
+    same(run("stat -c %s big", "lower")["stdout"], "1024\n")
+    # the cap is 1 s as well, of all processes together: so it is raised
+    g.reload(location=caps(20))
+    ends("ulimit -St 1; while :; do :; done", "signal", 152, "SIGXCPU")
+    r = ends("ulimit -t 1; while :; do :; done", "signal", 137, "SIGKILL")
+    check(r["cpuMs"] < 15000, "it ran for longer", r)
+    g.reload(location=caps(1))
+    # and none of them stays
+    same(run("ulimit -v; ulimit -n; ulimit -f", "lower")["stdout"],
+         "unlimited\n256\nunlimited\n")
+
+
 main(start, stop)

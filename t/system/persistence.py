@@ -58,7 +58,7 @@ def files_stay():
          ["stdout"].split("\n")[:2][0], "1")
 
 
-@test("persistence/runner-killed")
+@test("persistence/runner-restart: killed during a command, and back")
 def runner_killed():
     g.run("killed", "echo kept > kept; "
           "while :; do date +%s%N > next; mv next beat; sleep 0.1; done "
