@@ -177,10 +177,11 @@ def allowed():
             and now["down"] - before["down"] > 4000000 \
             and now["up"] - before["up"] > 1000
     wait_for(counted, 60, "the counters")
-    check(re.search(r'egress: sandbox sbx_[0-9a-f]{20}, policy "packs", tunnel '
-                    r"to index.test:443 \(127.83.0.1:443\), \d+ bytes out, "
-                    r"4\d{6} in, \d+ ms: closed", runner.text()),
-          "a line for each tunnel")
+    wait_for(lambda: re.search(
+        r'egress: sandbox sbx_[0-9a-f]{20}, policy "packs", tunnel '
+        r"to index.test:443 \(127.83.0.1:443\), \d+ bytes out, "
+        r"4\d{6} in, \d+ ms: closed", runner.text()), 60,
+        "a line for each tunnel")
 
 
 @test("egress/refused")
