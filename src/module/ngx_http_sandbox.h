@@ -469,6 +469,8 @@ struct ngx_http_sandbox_ctx_s {
     const ngx_http_sandbox_loc_conf_t *egress_of;
     const void                    *egress;       /* NULL: no network */
 
+    struct ngx_http_sandbox_share_s  *share;     /* NULL: it holds nothing */
+
     /* command */
     ngx_http_sandbox_body_t        body;
     ngx_int_t                      parsed;       /* how reading it ended */

@@ -3,7 +3,7 @@
  * number on, and ending it.  Also what such calls have in common.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_budget.h"
 
 
 static ngx_int_t ngx_http_sandbox_attach_after(ngx_http_request_t *r,
@@ -262,7 +262,13 @@ ngx_http_sandbox_start(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
         return rc;
     }
 
-    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK) {
+    rc = ngx_http_sandbox_budget_enter(r, ctx);
+
+    if (rc == NGX_DECLINED) {
+        return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    if (rc != NGX_OK || ngx_http_sandbox_session_keys(r, ctx) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 

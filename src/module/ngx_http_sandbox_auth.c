@@ -4,6 +4,7 @@
  * nothing of it is kept but three names.
  */
 
+#include "ngx_http_sandbox_budget.h"
 #include "ngx_http_sandbox.h"
 
 
@@ -613,6 +614,22 @@ ngx_http_sandbox_session_keys(ngx_http_request_t *r,
     }
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_tenant_digest(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, u_char *digest)
+{
+    sandbox_jose_session_t              session;
+    const ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    ngx_http_sandbox_session_parts(ctx, slcf, &session);
+
+    return sandbox_jose_tenant_digest(&session, digest) == 0 ? NGX_OK
+                                                             : NGX_ERROR;
 }
 
 

@@ -4,6 +4,7 @@
  * the JSON is the next file's concern.
  */
 
+#include "ngx_http_sandbox_budget.h"
 #include "ngx_http_sandbox_mcp.h"
 #include "ngx_http_sandbox_skills.h"
 
@@ -105,6 +106,13 @@ ngx_http_sandbox_body_handler(ngx_http_request_t *r,
     if (r->headers_in.content_length_n > (off_t) max) {
         ngx_http_sandbox_body_refuse(r, ctx);
         return ngx_http_sandbox_send_problem(r, ctx);
+    }
+
+    rc = ngx_http_sandbox_budget_enter(r, ctx);
+
+    if (rc != NGX_OK) {
+        return rc == NGX_DECLINED ? ngx_http_sandbox_send_problem(r, ctx)
+                                  : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     ctx->body.last = &ctx->body.chain;
@@ -222,8 +230,12 @@ ngx_http_sandbox_body_read(ngx_http_request_t *r)
             return;
         }
 
-        if (rc == NGX_DECLINED) {
-            ngx_http_sandbox_body_refuse(r, ctx);
+        if (rc == NGX_DECLINED || rc == NGX_BUSY) {
+
+            if (rc == NGX_DECLINED) {
+                ngx_http_sandbox_body_refuse(r, ctx);
+            }
+
             ngx_http_finalize_request(r,
                                       ngx_http_sandbox_send_problem(r, ctx));
             return;
@@ -258,12 +270,16 @@ ngx_http_sandbox_body_read(ngx_http_request_t *r)
 }
 
 
-/* moves what nginx has read; its own small buffer is free for more */
+/*
+ * Moves what nginx has read; its own small buffer is free for more.
+ * NGX_DECLINED: it is too large; NGX_BUSY: the refusal is there.
+ */
 
 static ngx_int_t
 ngx_http_sandbox_body_take(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {
     size_t                        n, max;
+    ngx_int_t                     rc;
     ngx_buf_t                    *b;
     ngx_chain_t                  *cl;
     ngx_http_sandbox_body_t      *body;
@@ -294,6 +310,12 @@ ngx_http_sandbox_body_take(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
         if (n > max - body->size) {
             return NGX_DECLINED;
+        }
+
+        rc = ngx_http_sandbox_budget_take(r, ctx, n);
+
+        if (rc != NGX_OK) {
+            return rc == NGX_DECLINED ? NGX_BUSY : NGX_ERROR;
         }
 
         ngx_http_sandbox_body_scan(body, b->pos, n);

@@ -5,6 +5,7 @@
  * operation.  Knows no sockets.
  */
 
+#include "ngx_http_sandbox_budget.h"
 #include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_stream.h"
 
@@ -442,6 +443,9 @@ ngx_http_sandbox_capture(ngx_http_request_t *r, ngx_http_sandbox_capture_t *c,
             ngx_pfree(r->pool, c->data);
         }
 
+        ngx_http_sandbox_budget_add(ngx_http_get_module_ctx(r,
+                                                  ngx_http_sandbox_module),
+                                    size - c->size);
         c->data = data;
         c->size = size;
     }

@@ -3,11 +3,13 @@
  * window, as an image, or as a whole that is changed and written back.
  */
 
+#include "ngx_http_sandbox_budget.h"
 #include "ngx_http_sandbox_mcp.h"
 
 
 #define NGX_HTTP_SANDBOX_MCP_LINES   2000        /* if none are asked for */
 #define NGX_HTTP_SANDBOX_MCP_SNIFF   16          /* bytes that tell an image */
+#define NGX_HTTP_SANDBOX_MCP_HELD    3           /* times a file's size */
 
 
 struct ngx_http_sandbox_mcp_read_s {
@@ -44,6 +46,8 @@ struct ngx_http_sandbox_mcp_read_s {
 
 static const char *ngx_http_sandbox_mcp_read_accepted(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+static const char *ngx_http_sandbox_mcp_hold(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, size_t n);
 static const char *ngx_http_sandbox_mcp_read_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n);
 static const char *ngx_http_sandbox_mcp_kind(ngx_http_request_t *r,
@@ -143,9 +147,37 @@ ngx_http_sandbox_mcp_read_accepted(ngx_http_request_t *r,
                                 "and without a pattern tells what is in "
                                 "it.");
         ctx->wire.done = 1;
+        return NULL;
+    }
+
+    /* what an image takes, with its base64, until it is known to be text */
+
+    if (ctx->mcp->op == NULL) {
+        return ngx_http_sandbox_mcp_hold(r, ctx,
+                                   NGX_HTTP_SANDBOX_MCP_HELD
+                                   * (size_t) ngx_min(read->size,
+                                                NGX_HTTP_SANDBOX_MCP_IMAGE));
     }
 
     return NULL;
+}
+
+
+/* memory for an answer, of which its tenant has a share */
+
+static const char *
+ngx_http_sandbox_mcp_hold(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
+    size_t n)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_sandbox_budget_take(r, ctx, n);
+
+    if (rc == NGX_DECLINED) {
+        ctx->wire.done = 1;
+    }
+
+    return rc == NGX_ERROR ? "there is no memory" : NULL;
 }
 
 
@@ -209,6 +241,8 @@ static const char *
 ngx_http_sandbox_mcp_kind(ngx_http_request_t *r,
     ngx_http_sandbox_mcp_read_t *read)
 {
+    ngx_http_sandbox_ctx_t  *ctx;
+
     read->told = 1;
 
     if (read->got == NGX_HTTP_SANDBOX_MCP_SNIFF) {
@@ -220,6 +254,15 @@ ngx_http_sandbox_mcp_kind(ngx_http_request_t *r,
     if (read->image) {
         read->large = (read->size > NGX_HTTP_SANDBOX_MCP_IMAGE);
         read->room = read->large ? 0 : (size_t) read->size;
+    }
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
+
+    if (read->room < read->size) {
+        ngx_http_sandbox_budget_give(ctx, NGX_HTTP_SANDBOX_MCP_HELD
+                                     * (size_t) (ngx_min(read->size,
+                                                 NGX_HTTP_SANDBOX_MCP_IMAGE)
+                                                 - read->room));
     }
 
     read->data = ngx_pnalloc(r->pool, read->room + 1);
@@ -583,6 +626,12 @@ ngx_http_sandbox_mcp_edit_accepted(ngx_http_request_t *r,
         ctx->wire.done = 1;
         return ngx_http_sandbox_mcp_too_large(r, ctx, most) == NGX_ERROR
                ? "there is no memory" : NULL;
+    }
+
+    what = ngx_http_sandbox_mcp_hold(r, ctx, 2 * (size_t) read->size);
+
+    if (what || ctx->problem.status) {
+        return what;
     }
 
     read->data = ngx_pnalloc(r->pool, (size_t) read->size + 1);

@@ -4,6 +4,7 @@
  * no frames and no events.
  */
 
+#include "ngx_http_sandbox_budget.h"
 #include "ngx_http_sandbox_stage.h"
 
 
@@ -73,6 +74,8 @@ ngx_http_sandbox_render_command(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
+    ngx_http_sandbox_budget_add(ctx, size);
+
     *b->last++ = '{';
 
     b->last = ngx_http_sandbox_receipt_head(b->last, ctx, result);
@@ -114,6 +117,7 @@ ngx_http_sandbox_receipt_release(ngx_http_request_t *r,
     for (i = 0; i < 2; i++) {
         if (ctx->wire.stream[i].data) {
             ngx_pfree(r->pool, ctx->wire.stream[i].data);
+            ngx_http_sandbox_budget_give(ctx, ctx->wire.stream[i].size);
         }
     }
 

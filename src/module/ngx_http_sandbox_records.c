@@ -3,6 +3,7 @@
  * neither what is in a record nor what is made of it.
  */
 
+#include "ngx_http_sandbox_budget.h"
 #include "ngx_http_sandbox_records.h"
 
 
@@ -132,6 +133,10 @@ ngx_http_sandbox_records_room(ngx_http_request_t *r,
 
     records->last = cl;
     records->total += size;
+
+    ngx_http_sandbox_budget_add(ngx_http_get_module_ctx(r,
+                                                  ngx_http_sandbox_module),
+                                size);
 
     return b;
 }

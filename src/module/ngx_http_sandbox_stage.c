@@ -5,19 +5,14 @@
  * concern.
  */
 
+#include "ngx_http_sandbox_budget.h"
 #include "ngx_http_sandbox_skills.h"
 #include "ngx_http_sandbox_stage.h"
-
-#include <sys/resource.h>
 
 
 /* after that somebody changes them faster than they can be sent */
 
 #define NGX_HTTP_SANDBOX_STAGE_TRIES   2
-
-/* of the files that a worker may have open, one in so many is for staging */
-
-#define NGX_HTTP_SANDBOX_STAGE_SHARE   4
 
 /* kind, 0, length of the name, etag, size */
 
@@ -45,7 +40,6 @@ struct ngx_http_sandbox_stage_s {
     ngx_uint_t                     n;            /* files */
     ngx_http_sandbox_stage_file_t  files[SANDBOX_WIRE_MAX_STAGED];
     uint64_t                       size;         /* bytes of the files */
-    ngx_uint_t                     held;         /* files, of the worker's */
     ngx_http_sandbox_known_mark_t  mark;         /* before it was listed */
     int                            folders;      /* of the user; -1: unknown */
     uint64_t                       folder[NGX_HTTP_SANDBOX_KNOWN_FOLDERS];
@@ -57,9 +51,6 @@ struct ngx_http_sandbox_stage_s {
 
 static void ngx_http_sandbox_stage_cleanup(void *data);
 static void ngx_http_sandbox_stage_close(ngx_http_sandbox_stage_t *stage);
-static ngx_int_t ngx_http_sandbox_stage_hold(ngx_http_request_t *r,
-    ngx_http_sandbox_stage_t *stage);
-static void ngx_http_sandbox_stage_release(ngx_http_sandbox_stage_t *stage);
 static ngx_int_t ngx_http_sandbox_stage_output(void *data, ngx_chain_t *in);
 static void ngx_http_sandbox_stage_list(ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_stage_open(ngx_http_sandbox_store_op_t *op);
@@ -83,11 +74,6 @@ static u_char *ngx_http_sandbox_stage_packages(u_char *p,
     ngx_http_sandbox_stage_t *stage, ngx_uint_t file, ngx_uint_t *n);
 static u_char *ngx_http_sandbox_stage_notice(u_char *p, ngx_uint_t first,
     ngx_str_t *name, ngx_str_t *code, ngx_str_t *detail);
-
-
-/* files that wait for their sandbox to take them, of all requests */
-
-static ngx_uint_t  ngx_http_sandbox_stage_held;
 
 
 void
@@ -157,7 +143,6 @@ ngx_http_sandbox_stage_cleanup(void *data)
 
     sandbox_store_list_free(&stage->notices);
     ngx_http_sandbox_stage_close(stage);
-    ngx_http_sandbox_stage_release(stage);
 }
 
 
@@ -177,50 +162,6 @@ ngx_http_sandbox_stage_close(ngx_http_sandbox_stage_t *stage)
 
     stage->n = 0;
     stage->size = 0;
-}
-
-
-/*
- * Somebody with hundreds of attachments in each of his conversations must not
- * leave nothing for other clients.
- */
-
-static ngx_int_t
-ngx_http_sandbox_stage_hold(ngx_http_request_t *r,
-    ngx_http_sandbox_stage_t *stage)
-{
-    rlim_t         most;
-    struct rlimit  limit;
-
-    most = SANDBOX_WIRE_MAX_STAGED;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0
-        && limit.rlim_cur / NGX_HTTP_SANDBOX_STAGE_SHARE > most)
-    {
-        most = limit.rlim_cur / NGX_HTTP_SANDBOX_STAGE_SHARE;
-    }
-
-    if (ngx_http_sandbox_stage_held + stage->n > most) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "sandbox: %ui attachments are open to be brought to "
-                      "sandboxes, no more are opened: raise "
-                      "\"worker_rlimit_nofile\", of which they get a quarter",
-                      ngx_http_sandbox_stage_held);
-        return NGX_DECLINED;
-    }
-
-    stage->held = stage->n;
-    ngx_http_sandbox_stage_held += stage->n;
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_http_sandbox_stage_release(ngx_http_sandbox_stage_t *stage)
-{
-    ngx_http_sandbox_stage_held -= stage->held;
-    stage->held = 0;
 }
 
 
@@ -384,7 +325,7 @@ ngx_http_sandbox_stage_ready(ngx_http_request_t *r,
     /* what was asked for is there no more, so nothing was opened */
 
     if (stage->n == 0) {
-        ngx_http_sandbox_stage_release(stage);
+        (void) ngx_http_sandbox_budget_files(r, ctx, 0);
     }
 
     /* there are no notices when it is remembered, or they would be lost */
@@ -521,6 +462,7 @@ ngx_int_t
 ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
+    ngx_int_t                     rc;
     ngx_http_sandbox_stage_t     *stage;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
@@ -539,7 +481,7 @@ ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
 
     stage->tries++;
     ngx_http_sandbox_stage_close(stage);
-    ngx_http_sandbox_stage_release(stage);
+    (void) ngx_http_sandbox_budget_files(r, ctx, 0);
 
     if (ngx_http_sandbox_stage_read(ctx, stage) != NGX_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
@@ -550,14 +492,16 @@ ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
         return NGX_DECLINED;
     }
 
-    if (ngx_http_sandbox_stage_hold(r, stage) != NGX_OK) {
+    /*
+     * Somebody with hundreds of attachments in each of his conversations must
+     * not leave nothing for other clients.
+     */
+
+    rc = ngx_http_sandbox_budget_files(r, ctx, stage->n);
+
+    if (rc != NGX_OK) {
         ngx_http_sandbox_stage_close(stage);
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                "at_capacity",
-                                "Too many attachments are on their way to "
-                                "sandboxes; nothing was started.");
-        ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
-        return NGX_DECLINED;
+        return rc;
     }
 
     ngx_memzero(&ctx->problem, sizeof(ngx_http_sandbox_problem_t));
@@ -773,7 +717,7 @@ ngx_http_sandbox_stage_output(void *data, ngx_chain_t *in)
         }
     }
 
-    ngx_http_sandbox_stage_release(stage);
+    (void) ngx_http_sandbox_budget_files(r, ctx, 0);
 
     return rc;
 }

@@ -14,7 +14,8 @@ static ngx_int_t ngx_http_sandbox_create_request(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_sandbox_passes(ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_reinit_request(ngx_http_request_t *r);
 static ngx_int_t ngx_http_sandbox_process_header(ngx_http_request_t *r);
-static void ngx_http_sandbox_rearm(ngx_http_upstream_t *u);
+static void ngx_http_sandbox_rearm(ngx_http_upstream_t *u,
+    ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_accepted(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_filter_start(void *data);
@@ -265,7 +266,7 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     }
 
     if (rc == NGX_AGAIN) {
-        ngx_http_sandbox_rearm(u);
+        ngx_http_sandbox_rearm(u, ctx);
         return NGX_AGAIN;
     }
 
@@ -307,7 +308,7 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
  */
 
 static void
-ngx_http_sandbox_rearm(ngx_http_upstream_t *u)
+ngx_http_sandbox_rearm(ngx_http_upstream_t *u, ngx_http_sandbox_ctx_t *ctx)
 {
     ngx_connection_t  *c;
 
@@ -316,7 +317,10 @@ ngx_http_sandbox_rearm(ngx_http_upstream_t *u)
     if (u->request_body_sent) {
         ngx_add_timer(c->read, u->conf->read_timeout);
 
-    } else if (c->write->timer_set) {
+    } else if (c->write->timer_set && !ngx_http_sandbox_stage_bodies(ctx)) {
+
+        /* a file is taken as fast as it comes, a command's input may wait */
+
         ngx_add_timer(c->write, u->conf->send_timeout);
     }
 }

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import select
 import socket
 import sys
 
@@ -173,6 +174,104 @@ def results_not_read():
         finally:
             for s in held:
                 s.close()
+
+
+def held(g, text, body, sent=None, path="commands"):
+    """A connection whose answer is not read; of the body the first part."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.settimeout(20)
+    s.connect(("127.0.0.1", g.port))
+    try:
+        s.sendall(("POST /sandbox/v1/conversations/c/%s HTTP/1.1\r\n"
+                   "Host: localhost\r\nAuthorization: Bearer %s\r\n"
+                   "Content-Type: application/json\r\n"
+                   "Content-Length: %d\r\n\r\n"
+                   % (path, text, len(body))).encode() + body[:sent])
+    except ConnectionError:
+        pass                        # its answer is there before its end
+    return s
+
+
+def refused(s):
+    """1: the answer that has come is a refusal, with all it must have."""
+    if not select.select([s], [], [], 0.02)[0]:
+        return False
+    try:
+        data = s.recv(4096, socket.MSG_PEEK)
+    except OSError:
+        return False
+    if b"too_many_pending" not in data:
+        check(data[:12] in (b"HTTP/1.1 200", b"HTTP/1.1 429", b""),
+              "an answer", data)
+        return False
+
+    # of a tool that had begun it is the result
+    check(b"429 Too Many" in data[:30] and b"\r\nRetry-After:" in data
+          or b'"isError":true' in data and b"retryAfterSeconds" in data,
+          "the refusal", data)
+    return True
+
+
+def memory_is_bounded(make, size="1m"):
+    """Connections that make() opens take memory of a tenant, up to a bound;
+    then he is told, others are not, and at their end all is as before."""
+    mine, other = token(sub="many"), token(sub="other")
+    with Gateway(runner="mock", workers=1,
+                 location="sandbox_file_size %s;" % size) as g:
+        kept = []
+        try:
+            while len(kept) < 40 and not any(refused(s) for s in kept[-9:]):
+                kept.append(make(g, mine))
+            if len(kept) == 40:
+                wait_for(lambda: any(refused(s) for s in kept), 30, "a 429")
+            check(len(kept) > 2, "connections", len(kept))
+            r = g.command("c", "true", token=other)
+            same(r.status, 200, r)
+        finally:
+            for s in kept:
+                s.close()
+
+        def again():
+            s = make(g, mine)
+            try:
+                return not refused(s)
+            finally:
+                s.close()
+        wait_for(again, 20, "memory that came back")
+
+
+@test("attack/bodies-that-do-not-end")
+def bodies():
+    body = json.dumps({"command": "true", "stdin": "x" * 1000000,
+                       "env": {"A": "y" * 100000}}).encode() + b" " * 3000000
+    memory_is_bounded(lambda g, text: held(g, text, body, len(body) - 1))
+
+
+@test("attack/answers-that-nobody-reads")
+def answers():
+    body = json.dumps({"command": "mock: fill=stdout,%01,262144 "
+                       "fill=stderr,%01,262144"}).encode()
+    memory_is_bounded(lambda g, text: held(g, text, body))
+
+
+@test("attack/images-that-nobody-reads")
+def images():
+    """By MCP: an image is held with its base64."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                       "params": {"name": "read_file", "arguments":
+                                  {"path": "a.png"}}}).encode()
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(3000000)
+    put = []
+
+    def one(g, text):
+        if not put:
+            g.run("c", "true", token=text)
+            put.append(g.request("PUT", "v1/conversations/c/fs/a.png",
+                                 picture, token=text).status)
+            same(put, [201])
+        return held(g, text, body, path="mcp")
+    memory_is_bounded(one, "4m")
 
 
 main()

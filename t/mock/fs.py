@@ -11,7 +11,7 @@ import urllib.parse
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                   # noqa: E402
-from gateway import Gateway, wait_for                         # noqa: E402
+from gateway import Gateway, token, wait_for                  # noqa: E402
 from tap import check, main, same, test                       # noqa: E402
 
 g = None
@@ -171,15 +171,17 @@ def conflict():
 
 @test("files that wait for a sandbox leave others of the worker's")
 def held():
-    """Of 1,024 that it may have open a quarter: one conversation's."""
+    """Of 1,024 that it may have open 512, and half of them for one tenant."""
     few = Gateway(runner="mock", workers=1,
                   main="worker_rlimit_nofile 1024;")
     few.options["http"] = "sandbox_store %s/store;" % few.dir
     with few:
-        for name in ("one", "two"):
+        other = token(sub="other")
+        for name, whose in (("one", ""), ("two", ""), ("two", other)):
             for n in range(160):
                 r = few.request("PUT", "v1/conversations/%s/attachments/%03d"
-                                % (name, n), b"x" * (1 if n else 4 << 20))
+                                % (name, n), b"x" * (1 if n else 4 << 20),
+                                token=whose)
                 same(r.status, 201, r)
         text = "mock: deaf 1:needed=%s 1:error=stage_needed 1:close " \
             "sleep=%%d close" % ",".join(map(str, range(160)))
@@ -193,6 +195,8 @@ def held():
         check(r.headers["Retry-After"], r)
         check("worker_rlimit_nofile" in few.error_log, "what can be done")
         same(few.command("three", "echo").status, 200, "others go on")
+        same(few.command("two", text % 0, token=other).json["code"],
+             "runner_lost", "another tenant's are sent")
         first.join(60)
         same(few.command("two", text % 0).json["code"], "runner_lost",
              "room again")
