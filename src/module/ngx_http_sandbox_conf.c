@@ -397,6 +397,31 @@ ngx_http_sandbox_conf_expected(ngx_conf_t *cf, ngx_command_t *cmd)
 }
 
 
+void
+ngx_http_sandbox_conf_merge_caps(ngx_http_sandbox_caps_t *conf,
+    ngx_http_sandbox_caps_t *prev)
+{
+    ngx_conf_merge_off_value(conf->memory, prev->memory,
+                             (off_t) 1024 * 1024 * 1024);
+    ngx_conf_merge_off_value(conf->disk, prev->disk,
+                             (off_t) 1024 * 1024 * 1024);
+    ngx_conf_merge_off_value(conf->output, prev->output, 256 * 1024);
+    ngx_conf_merge_off_value(conf->output_total, prev->output_total,
+                             (off_t) 1024 * 1024 * 1024);
+    ngx_conf_merge_off_value(conf->file_size, prev->file_size,
+                             16 * 1024 * 1024);
+    ngx_conf_merge_off_value(conf->command_size, prev->command_size,
+                             256 * 1024);
+    ngx_conf_merge_msec_value(conf->cpu_time, prev->cpu_time, 30000);
+    ngx_conf_merge_msec_value(conf->wall_time, prev->wall_time, 120000);
+    ngx_conf_merge_msec_value(conf->background_time, prev->background_time,
+                              600000);
+    ngx_conf_merge_value(conf->processes, prev->processes, 256);
+    ngx_conf_merge_value(conf->open_files, prev->open_files, 1024);
+    ngx_conf_merge_value(conf->pending, prev->pending, 10);
+}
+
+
 ngx_int_t
 ngx_http_sandbox_conf_once(ngx_conf_t *cf)
 {

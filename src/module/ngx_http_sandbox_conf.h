@@ -13,6 +13,9 @@
 char *ngx_http_sandbox_conf_leeway(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
+void ngx_http_sandbox_conf_merge_caps(ngx_http_sandbox_caps_t *conf,
+    ngx_http_sandbox_caps_t *prev);
+
 /* NAME=VALUE from the second argument on: no name stands twice */
 
 ngx_int_t ngx_http_sandbox_conf_once(ngx_conf_t *cf);

@@ -17,8 +17,6 @@ static void *ngx_http_sandbox_create_main_conf(ngx_conf_t *cf);
 static void *ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
-static void ngx_http_sandbox_merge_caps(ngx_http_sandbox_caps_t *conf,
-    ngx_http_sandbox_caps_t *prev);
 static ngx_int_t ngx_http_sandbox_merge_serves(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *prev, ngx_http_sandbox_loc_conf_t *conf,
     ngx_http_core_loc_conf_t *clcf, ngx_uint_t here);
@@ -574,7 +572,7 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     here = (conf->mode != NGX_CONF_UNSET_UINT);
 
-    ngx_http_sandbox_merge_caps(&conf->caps, &prev->caps);
+    ngx_http_sandbox_conf_merge_caps(&conf->caps, &prev->caps);
 
     ngx_conf_merge_msec_value(conf->connect_timeout, prev->connect_timeout,
                               5000);
@@ -715,31 +713,6 @@ ngx_http_sandbox_merge_serves(ngx_conf_t *cf,
     }
 
     return NGX_OK;
-}
-
-
-static void
-ngx_http_sandbox_merge_caps(ngx_http_sandbox_caps_t *conf,
-    ngx_http_sandbox_caps_t *prev)
-{
-    ngx_conf_merge_off_value(conf->memory, prev->memory,
-                             (off_t) 1024 * 1024 * 1024);
-    ngx_conf_merge_off_value(conf->disk, prev->disk,
-                             (off_t) 1024 * 1024 * 1024);
-    ngx_conf_merge_off_value(conf->output, prev->output, 256 * 1024);
-    ngx_conf_merge_off_value(conf->output_total, prev->output_total,
-                             (off_t) 1024 * 1024 * 1024);
-    ngx_conf_merge_off_value(conf->file_size, prev->file_size,
-                             16 * 1024 * 1024);
-    ngx_conf_merge_off_value(conf->command_size, prev->command_size,
-                             256 * 1024);
-    ngx_conf_merge_msec_value(conf->cpu_time, prev->cpu_time, 30000);
-    ngx_conf_merge_msec_value(conf->wall_time, prev->wall_time, 120000);
-    ngx_conf_merge_msec_value(conf->background_time, prev->background_time,
-                              600000);
-    ngx_conf_merge_value(conf->processes, prev->processes, 256);
-    ngx_conf_merge_value(conf->open_files, prev->open_files, 1024);
-    ngx_conf_merge_value(conf->pending, prev->pending, 10);
 }
 
 
