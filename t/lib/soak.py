@@ -173,6 +173,7 @@ class Talk:
         """It has a fresh sandbox, or none."""
         self.ids = {}               # "done", "may", "not"
         self.used = False
+        self.sandbox = None
         self.fs = {}
 
     def next_id(self):
@@ -351,8 +352,10 @@ class Client(threading.Thread):
             return
         if result["outcome"] not in good:
             raise AssertionError("outcome: %r" % result)
-        if result["sandboxCreated"] and talk.used:
-            raise AssertionError("another sandbox: %r" % result)
+        if talk.sandbox not in (None, result["sandboxId"]):
+            raise AssertionError("another sandbox: %r, it was %s" % (
+                result, talk.sandbox))
+        talk.sandbox = result["sandboxId"]
         talk.used = True
         if result["outcome"] == "exit":
             if result["exitCode"] != 0:
@@ -1031,7 +1034,7 @@ class Client(threading.Thread):
         self.again(120, lambda: (self.command(talk, "true") or {}).get(
             "outcome") == "exit")
         ran = self.check_files(talk)
-        old, fs, used = talk.ids, talk.fs, talk.used
+        old, fs, used = talk.ids, talk.fs, (talk.used, talk.sandbox)
         talk.empty()
         result = self.command(talk, "true", fresh=True)
         if result is not None and result["outcome"] == "exit":
@@ -1040,7 +1043,7 @@ class Client(threading.Thread):
         now, _ = self.listed(talk)
         if set(ran) & set(now):
             talk.ids.update(old)
-            talk.fs, talk.used = fs, used
+            talk.fs, (talk.used, talk.sandbox) = fs, used
         elif not self.soak.near(time.monotonic() - 60):
             raise AssertionError("replaced, and no result: %r" % result)
         else:
