@@ -461,7 +461,11 @@ http {
             print("# can't clear up after a runner: %s" % error)
 
     def log_problems(self):
-        lines = self.error_log.splitlines()
+        # at the end, who has not ended within a few seconds is killed by nginx
+        log, last, end = self.error_log.rpartition("signal 15 (SIGTERM) rec")
+        if last:
+            end = end.replace("exited on signal 9", "was killed")
+        lines = (log + last + end).splitlines()
         for name in glob.glob(self.path("logs/asan*")):
             with open(name, errors="replace") as f:
                 lines += f.read().splitlines()

@@ -9,7 +9,8 @@
 /* link: src/runner/error.c src/runner/file.c src/runner/grants.c */
 /* link: src/runner/jobs.c src/runner/listen.c src/runner/log.c */
 /* link: src/runner/loop.c */
-/* link: src/runner/message.c src/runner/operation.c src/runner/pool.c */
+/* link: src/runner/message.c src/runner/operation.c src/runner/peer.c */
+/* link: src/runner/pool.c */
 /* link: src/runner/queue.c src/runner/sandbox.c src/runner/session.c */
 /* link: src/runner/version.c src/runner/child.c src/runner/egress.c */
 /* link: src/runner/egress_listen.c src/runner/egress_proxy.c */
