@@ -22,6 +22,7 @@
 #include "egress.h"
 #include "operation.h"
 #include "pool.h"
+#include "room.h"
 #include "sandbox.h"
 #include "words.h"
 
@@ -145,8 +146,12 @@ runner_container_create_job(runner_job_t *job)
     runner_container_t  *container;
 
     container = job->data;
-    job->rc = runner_slot_create(&container->runner->host, &container->slot,
-                                 &job->err);
+    job->rc = runner_room_denied(&container->runner->host, &job->err);
+
+    if (job->rc == 0) {
+        job->rc = runner_slot_create(&container->runner->host,
+                                     &container->slot, &job->err);
+    }
 
     if (job->rc == 0 && job->low) {
         runner_jobs_raise(&container->runner->jobs,
@@ -161,8 +166,12 @@ runner_container_start_job(runner_job_t *job)
     runner_container_t  *container;
 
     container = job->data;
-    job->rc = runner_slot_start(&container->runner->host, &container->slot,
-                                &job->err);
+    job->rc = runner_room_denied(&container->runner->host, &job->err);
+
+    if (job->rc == 0) {
+        job->rc = runner_slot_start(&container->runner->host,
+                                    &container->slot, &job->err);
+    }
 }
 
 

@@ -33,6 +33,7 @@ typedef struct {
     int                templates;        /* of STATE/templates */
     int                lock;             /* of STATE/lock, locked */
 
+    int                unproven;         /* the probe is still to come */
     int                bundles;          /* of a directory only we can see */
     uint64_t           masks;            /* that are folders, see bundle.h */
     char               runtime_dir[PATH_MAX];

@@ -24,6 +24,7 @@
 #include "notify.h"
 #include "pool.h"
 #include "probe.h"
+#include "room.h"
 #include "runner.h"
 #include "upkeep.h"
 #include "warm.h"
@@ -129,6 +130,12 @@ runner_main_host(runner_t *runner, runner_error_t *err)
     runner_loops_start();
 
     rc = runner_probe(host, runner->options->probe, err);
+
+    if (rc == -1 && !runner->options->probe
+        && strcmp(err->code, "disk_full") == 0)
+    {
+        rc = runner_room_wanted(host, err);
+    }
 
     runner_child_reap();
 

@@ -106,6 +106,13 @@ runner_probe(runner_host_t *host, int verbose, runner_error_t *err)
 }
 
 
+int
+runner_probe_again(runner_host_t *host, runner_error_t *err)
+{
+    return runner_probe_sandbox(host, err);
+}
+
+
 const char *
 runner_probe_title(const runner_error_t *err)
 {

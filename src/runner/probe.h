@@ -16,6 +16,9 @@
  */
 int runner_probe(runner_host_t *host, int verbose, runner_error_t *err);
 
+/* That one sandbox, with the runtime that was chosen; on any thread. */
+int runner_probe_again(runner_host_t *host, runner_error_t *err);
+
 /* What an error is about, in a word or two. */
 const char *runner_probe_title(const runner_error_t *err);
 

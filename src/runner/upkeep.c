@@ -20,6 +20,7 @@
 #include "idmap.h"
 #include "notify.h"
 #include "pool.h"
+#include "room.h"
 #include "sandbox.h"
 #include "upkeep.h"
 
@@ -373,6 +374,7 @@ runner_upkeep_tick(void *data)
     }
 
     runner_bound_tick(runner);
+    runner_room_tick(runner);
     runner_session_tick(runner);
     runner_session_idle(runner);
     runner_session_expire(runner);

@@ -431,6 +431,65 @@ def machine():
     same(g.output("mr-new", "echo new"), "new\n")
 
 
+@test("crash/state-disk-full", seconds=200)
+def state_disk_full():
+    """The runner dies and starts while the disk of its state is full: what
+    lives goes on, what sleeps and what is new waits for room, and whoever
+    deletes makes some."""
+    h = Gateway(pool=1, runner_options=["--reserve", "64"],
+                location="sandbox_disk 128m;")
+    h.ephemeral = False
+    h.expected += ["connect() to unix"]
+    os.mkdir(h.state)
+    with open(h.path("disk"), "wb") as f:
+        f.truncate(400 << 20)
+    subprocess.run(["mkfs.ext4", "-q", h.path("disk")], check=True,
+                   stderr=subprocess.DEVNULL)
+    subprocess.run(["mount", "-o", "loop", h.path("disk"), h.state],
+                   check=True)
+    try:
+        h.start()
+        lives = h.run("lives", "echo kept > f; sleep 1000 > /dev/null 2>&1 &")
+        h.run("sleeps", "echo kept > f; head -c 20M /dev/urandom > big")
+        os.kill(h.agent("sleeps"), signal.SIGKILL)
+        wait_for(lambda: h.status("sleeps")["state"] == "idle", 30, "sleep")
+        with open(h.state + "/filler", "wb") as f:
+            try:
+                while True:
+                    f.write(bytes(1 << 20))
+                    f.flush()
+            except OSError:
+                pass
+
+        h.kill_runner()
+        h.start_runner()
+        h.wait_ready()
+        r = h.run("lives", "cat f; pgrep -c sleep; echo more >> f; cat f")
+        same((r["stdout"], r["sandboxId"]),
+             ("kept\n1\nkept\nmore\n", lives["sandboxId"]))
+        for name in ("sleeps", "new"):
+            r = h.command(name, "cat f")
+            same((r.status, r.json.get("code")), (507, "disk_full"), r)
+        same(h.request("GET", "v1/conversations/lives/fs/f").body,
+             b"kept\nmore\n")
+        same(h.delete("sleeps").status, 204)
+        same(h.status("sleeps")["state"], "none")
+        os.remove(h.state + "/filler")
+        wait_for(lambda: h.command("new", "true").status == 200, 60, "room")
+        same(h.output("new", "echo new"), "new\n")
+        same(h.output("lives", "cat f"), "kept\nmore\n")
+    finally:
+        try:
+            h.end(h.nginx, signal.SIGTERM)
+            h.end(h.runner, signal.SIGTERM)
+            if os.path.exists(h.state + "/filler"):
+                os.remove(h.state + "/filler")
+            h.sweep()
+        finally:
+            subprocess.run(["umount", h.state], check=True)
+            h.stop(check=sys.exc_info()[0] is None)
+
+
 @test("admin/foreign-timeouts")
 def foreign_timeouts():
     """nginx's own timeouts and sizes, all shorter than what is done; and

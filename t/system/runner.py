@@ -474,17 +474,30 @@ def reset_stopped():
 
 @test("runner/no-room")
 def no_room():
-    with Runner("--pool", "0") as r:
-        r.command("a", "echo a > f")
-        same(r.end(signal.SIGTERM), 0)
-
-        # what is free now is less than what must stay free
-        free = shutil.disk_usage(r.state).free >> 20
-        done = subprocess.run(r.command_line()
-                              + ["--reserve", str(min(free * 2, 1048576))],
+    """What is free is less than what must stay free: a runner does not start,
+    but for the sandboxes that there are."""
+    r = Runner("--pool", "0")
+    os.makedirs(r.state)
+    free = shutil.disk_usage(r.state).free >> 20
+    reserve = ["--reserve", str(min(free * 2, 1048576))]
+    try:
+        done = subprocess.run(r.command_line() + reserve,
                               stderr=subprocess.PIPE)
         same(done.returncode, 1)
         check(b"MiB are free below" in done.stderr, "why", done.stderr)
+
+        r.ephemeral = False
+        r.start()
+        r.command("a", "echo a > f")
+        same(r.end(signal.SIGTERM), 0)
+        r.options += reserve
+        r.start()
+        check("none is made or woken" in r.text(), "why", r.text())
+        same(r.command("a", "cat f").stdout, b"a\n", "what lives")
+        same(r.command("b", "true").code, "disk_full", "what is new")
+        r.options = r.options[:2]
+    finally:
+        r.close()
 
 
 @test("runner/probe")
@@ -500,7 +513,12 @@ def probe():
                                  ("--base", "/nonexistent", b"make base"),
                                  ("--runtime", "/nonexistent",
                                   b"FAIL runtime")):
-        done = subprocess.run(line + [option, value], stdout=subprocess.PIPE)
+        wrong = list(line)
+        if option in wrong:
+            wrong[wrong.index(option) + 1] = value
+        else:
+            wrong += [option, value]
+        done = subprocess.run(wrong, stdout=subprocess.PIPE)
         same(done.returncode, 1, option)
         check(words in done.stdout, option, done.stdout)
     r.close()

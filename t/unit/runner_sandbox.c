@@ -36,6 +36,7 @@
 #include "conn.h"
 #include "container.h"
 #include "control.h"
+#include "room.h"
 #include "pool.h"
 #include "sandbox.h"
 
@@ -894,6 +895,13 @@ runner_slot_init(runner_slot_t *slot)
     memset(slot, 0, sizeof(*slot));
     slot->pidfd = -1;
     slot->control = -1;
+}
+
+
+int
+runner_room_denied(runner_host_t *host, runner_error_t *err)
+{
+    return 0;
 }
 
 
