@@ -21,8 +21,9 @@
 
 
 #define EGRESS_BUCKETS         1024              /* of sandboxes */
-#define EGRESS_MAX_CONNECTIONS 256               /* of a sandbox, whatever its
-                                                    policy says */
+#define EGRESS_MAX_CONNECTIONS 256               /* of a sandbox, where its
+                                                    policy says nothing */
+#define EGRESS_MOST_CONNECTIONS 1024             /* whatever it says */
 #define EGRESS_MAX_REFUSED     64                /* of a sandbox: over that,
                                                     closed without a word */
 #define EGRESS_MAX_TUNNELS     4096              /* of all */
@@ -42,6 +43,7 @@
 #define EGRESS_CONNECT_WAIT    5000              /* of one address */
 #define EGRESS_LINGER_WAIT     2000
 #define EGRESS_IDLE_WAIT       600000            /* no byte either way */
+#define EGRESS_HALF_WAIT       120000            /* and one end is through */
 #define EGRESS_ACCEPT_PAUSE    100               /* without descriptors */
 #define EGRESS_COUNT_WAIT      100               /* between two reports */
 
@@ -216,6 +218,9 @@ void egress_tunnel_found(egress_tunnel_t *tunnel, egress_lookup_e rc,
 
 /* It is over: a line in the log, its counters, all of it is freed. */
 void egress_tunnel_end(egress_tunnel_t *tunnel, const char *why);
+
+/* (Re)starts the timer of an open one. */
+void egress_tunnel_wait(egress_tunnel_t *tunnel);
 
 /* Ends those of a sandbox whose policy, as it is now, has no room for them. */
 void egress_tunnel_check(egress_sandbox_t *sandbox);

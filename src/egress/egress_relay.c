@@ -159,6 +159,7 @@ egress_relay_pump(egress_side_t *from, egress_side_t *to)
 
         if (n == 0) {
             from->eof = 1;
+            egress_tunnel_wait(tunnel);
             break;
         }
 

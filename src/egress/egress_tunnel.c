@@ -37,7 +37,7 @@ static void egress_tunnel_open(egress_tunnel_t *tunnel);
 static void egress_tunnel_refuse(egress_tunnel_t *tunnel, egress_answer_e why,
     const char *detail);
 static void egress_tunnel_linger(egress_tunnel_t *tunnel);
-static void egress_tunnel_wait(egress_tunnel_t *tunnel);
+static uint64_t egress_tunnel_idle(const egress_tunnel_t *tunnel);
 static void egress_tunnel_free(egress_tunnel_t *tunnel);
 static void egress_tunnel_drop(egress_t *egress, egress_side_t *side);
 
@@ -93,15 +93,17 @@ egress_tunnel_new(egress_sandbox_t *sandbox, int fd)
 {
     int                       on, full;
     egress_t                 *egress;
+    uint64_t                  max;
     egress_tunnel_t          *tunnel;
     sandbox_egress_policy_t   policy;
 
     egress = sandbox->egress;
 
-    full = sandbox->connections >= EGRESS_MAX_CONNECTIONS
-           || (egress_policy(egress, sandbox->policy, &policy)
-               && policy.connections
-               && sandbox->connections >= policy.connections);
+    max = egress_policy(egress, sandbox->policy, &policy) && policy.connections
+          ? policy.connections : EGRESS_MAX_CONNECTIONS;
+
+    full = sandbox->connections >= max
+           || sandbox->connections >= EGRESS_MOST_CONNECTIONS;
 
     tunnel = full && sandbox->refused >= EGRESS_MAX_REFUSED
              ? NULL : calloc(1, sizeof(*tunnel));
@@ -225,7 +227,7 @@ egress_tunnel_timer(void *data)
             return;
         }
 
-        if (egress->loop.now - tunnel->active >= EGRESS_IDLE_WAIT) {
+        if (egress->loop.now - tunnel->active >= egress_tunnel_idle(tunnel)) {
             egress_tunnel_end(tunnel, "idle for too long");
             return;
         }
@@ -599,16 +601,24 @@ egress_tunnel_open(egress_tunnel_t *tunnel)
 }
 
 
+static uint64_t
+egress_tunnel_idle(const egress_tunnel_t *tunnel)
+{
+    return tunnel->inner.eof || tunnel->outer.eof ? EGRESS_HALF_WAIT
+                                                  : EGRESS_IDLE_WAIT;
+}
+
+
 /* the timer of an open one: until it was idle for too long, or its time */
 
-static void
+void
 egress_tunnel_wait(egress_tunnel_t *tunnel)
 {
     uint64_t        when;
     runner_loop_t  *loop;
 
     loop = &tunnel->sandbox->egress->loop;
-    when = tunnel->active + EGRESS_IDLE_WAIT;
+    when = tunnel->active + egress_tunnel_idle(tunnel);
 
     if (tunnel->until && tunnel->until < when) {
         when = tunnel->until;

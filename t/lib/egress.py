@@ -62,6 +62,49 @@ def counts(result, name):
                            "down")}
 
 
+# what uv says when it was the way, and not the package
+
+FAULT = re.compile(r"error sending request|timed? ?out|tunnel|reset by peer|"
+                   r"connection (refused|closed)|failed to fetch|"
+                   r"\b(429|50[0234])\b", re.I)
+
+
+def real_index(base):
+    """The hosts of the index that uv has by default and their addresses, by
+    the lock of the base image; or (None, why they can't be used here)."""
+    with open(base + "/usr/share/sandbox/home/uv.lock") as f:
+        hosts = sorted(set(re.findall(r"https://([^/\"]+)", f.read())))
+    addresses = set()
+    for host in hosts:
+        if host.endswith(".invalid"):
+            return None, "the base image was made with a mirror"
+        try:
+            found = socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)
+            socket.create_connection((host, 443), 5).close()
+        except OSError as error:
+            return None, "no package index is reached: %s" % error
+        addresses |= {a[4][0] for a in found}
+    return hosts, sorted(addresses)
+
+
+def certificates(path):
+    """A copy there of those that this machine trusts; None: too many."""
+    source = os.environ.get("SSL_CERT_FILE") \
+        or "/etc/ssl/certs/ca-certificates.crt"
+    try:
+        with open(source) as f:
+            found = re.findall("-----BEGIN CERTIFICATE-----.*?"
+                               "-----END CERTIFICATE-----\n", f.read(), re.S)
+    except OSError:
+        return None
+    text = "".join(found)
+    if not found or len(text) > 512 * 1024:
+        return None
+    with open(path, "w") as f:
+        f.write(text)
+    return path
+
+
 class Resolver:
     """Answers A and AAAA over UDP: `names` has a list of addresses, or a list
     of such lists that is gone through, one for each question for A; a name
