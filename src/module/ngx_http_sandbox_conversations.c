@@ -295,10 +295,10 @@ ngx_http_sandbox_conversations_ask(ngx_http_request_t *r,
     list = ctx->conversations;
     entry = list->list.entries;
 
-    list->records.max = NGX_HTTP_SANDBOX_CONVERSATIONS_RECORD;
+    list->records.in.max = NGX_HTTP_SANDBOX_CONVERSATIONS_RECORD;
     list->records.limit = NGX_HTTP_SANDBOX_CONVERSATIONS_SIZE;
     list->records.opening = "{\"conversations\":[";
-    list->records.record = list->record;
+    list->records.in.data = list->record;
 
     if (slcf->conversation_claim.path) {
         own = ctx->principal.conversation;
@@ -375,8 +375,7 @@ ngx_http_sandbox_conversations_record(ngx_http_request_t *r,
 {
     ngx_uint_t                         i;
     const char                        *what;
-    sandbox_field_t                    field;
-    sandbox_fields_t                   fields;
+    const uint8_t                     *session;
     ngx_http_sandbox_result_t          result;
     ngx_http_sandbox_conversations_t  *list;
 
@@ -385,24 +384,21 @@ ngx_http_sandbox_conversations_record(ngx_http_request_t *r,
     ngx_memzero(&result, sizeof(ngx_http_sandbox_result_t));
 
     what = ngx_http_sandbox_result_read(&result, list->record,
-                                        list->records.size);
+                                        list->records.in.size);
     if (what) {
         return what;
     }
 
-    sandbox_fields_init(&fields, list->record, list->records.size);
+    session = sandbox_record_session(list->record, list->records.in.size);
 
-    if (sandbox_fields_next(&fields, &field) != SANDBOX_OK
-        || field.tag != SANDBOX_TAG_SESSION
-        || field.length != SANDBOX_WIRE_SESSION_SIZE)
-    {
+    if (session == NULL) {
         return "a record of no session";
     }
 
     for (i = list->next; i < list->list.n; i++) {
 
         if (ngx_memcmp(list->sessions + i * SANDBOX_WIRE_SESSION_SIZE,
-                       field.data, SANDBOX_WIRE_SESSION_SIZE)
+                       session, SANDBOX_WIRE_SESSION_SIZE)
             == 0)
         {
             list->next = i + 1;

@@ -44,10 +44,10 @@ ngx_http_sandbox_history_handler(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ctx->history->records.max = NGX_HTTP_SANDBOX_HISTORY_RECORD;
+    ctx->history->records.in.max = NGX_HTTP_SANDBOX_HISTORY_RECORD;
     ctx->history->records.limit = NGX_HTTP_SANDBOX_HISTORY_SIZE;
     ctx->history->records.opening = "{\"commands\":[";
-    ctx->history->records.record = ctx->history->record;
+    ctx->history->records.in.data = ctx->history->record;
 
     if (ngx_http_sandbox_history_arguments(r, ctx, &before) != NGX_OK) {
         return ngx_http_sandbox_send_problem(r, ctx);
@@ -137,7 +137,7 @@ ngx_http_sandbox_history_record(ngx_http_request_t *r,
     ngx_memzero(&result, sizeof(ngx_http_sandbox_result_t));
 
     what = ngx_http_sandbox_result_read(&result, history->record,
-                                        history->records.size);
+                                        history->records.in.size);
     if (what) {
         return what;
     }

@@ -81,10 +81,10 @@ ngx_http_sandbox_listing_begin(ngx_http_request_t *r)
         return NULL;
     }
 
-    listing->records.max = NGX_HTTP_SANDBOX_FS_RECORD;
+    listing->records.in.max = NGX_HTTP_SANDBOX_FS_RECORD;
     listing->records.limit = NGX_HTTP_SANDBOX_LISTING_SIZE;
     listing->records.opening = "{\"entries\":[";
-    listing->records.record = listing->record;
+    listing->records.in.data = listing->record;
 
     return listing;
 }
@@ -120,7 +120,7 @@ ngx_http_sandbox_listing_record(ngx_http_request_t *r,
     ngx_memzero(&result, sizeof(ngx_http_sandbox_result_t));
 
     what = ngx_http_sandbox_result_read(&result, listing->record,
-                                        listing->records.size);
+                                        listing->records.in.size);
     if (what) {
         return what;
     }

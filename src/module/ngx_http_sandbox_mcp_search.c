@@ -78,8 +78,8 @@ ngx_http_sandbox_mcp_search_files(ngx_http_request_t *r,
     ngx_http_sandbox_mcp_text(&search->text, r->pool);
     ngx_http_sandbox_mcp_text(&search->matches, r->pool);
 
-    search->records.max = NGX_HTTP_SANDBOX_MCP_RECORD;
-    search->records.record = search->record;
+    search->records.in.max = NGX_HTTP_SANDBOX_MCP_RECORD;
+    search->records.in.data = search->record;
 
     pattern = json_object_get(arguments, "pattern");
     globs = json_object_get(arguments, "glob");
@@ -171,7 +171,7 @@ ngx_http_sandbox_mcp_search_record(ngx_http_request_t *r,
     }
 
     what = ngx_http_sandbox_mcp_search_fields(&match, search->record,
-                                              search->records.size);
+                                              search->records.in.size);
     if (what) {
         return what;
     }

@@ -10,31 +10,30 @@
 #define NGX_HTTP_SANDBOX_RECORDS_BUF  (32 * 1024)
 
 
-static ngx_int_t ngx_http_sandbox_records_take(
-    ngx_http_sandbox_records_t *records, u_char **p, size_t *n);
-
-
 const char *
 ngx_http_sandbox_records_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_records_t *records,
     ngx_http_sandbox_records_pt handler, u_char *p, size_t n)
 {
-    ngx_int_t    rc;
-    const char  *what;
+    int             rc;
+    const char     *what;
+    const uint8_t  *pos;
 
     if (p == NULL) {
-        return records->have ? "a record that is cut short" : NULL;
+        return records->in.have ? "a record that is cut short" : NULL;
     }
+
+    pos = p;
 
     for ( ;; ) {
 
-        rc = ngx_http_sandbox_records_take(records, &p, &n);
+        rc = sandbox_record_take(&records->in, &pos, &n);
 
-        if (rc == NGX_AGAIN) {
+        if (rc == SANDBOX_AGAIN) {
             return NULL;
         }
 
-        if (rc == NGX_DECLINED) {
+        if (rc == SANDBOX_BAD) {
             return "a record of no or too many bytes";
         }
 
@@ -43,51 +42,6 @@ ngx_http_sandbox_records_data(ngx_http_request_t *r,
             return what;
         }
     }
-}
-
-
-/* NGX_OK: a whole one; NGX_AGAIN: all is taken; NGX_DECLINED: its length */
-
-static ngx_int_t
-ngx_http_sandbox_records_take(ngx_http_sandbox_records_t *records, u_char **p,
-    size_t *n)
-{
-    size_t  m;
-
-    while (*n) {
-
-        if (records->have < 4) {
-
-            records->length[records->have++] = *(*p)++;
-            (*n)--;
-
-            if (records->have < 4) {
-                continue;
-            }
-
-            records->size = sandbox_get32(records->length);
-            records->got = 0;
-
-            if (records->size == 0 || records->size > records->max) {
-                return NGX_DECLINED;
-            }
-        }
-
-        m = ngx_min(*n, records->size - records->got);
-
-        ngx_memcpy(records->record + records->got, *p, m);
-
-        records->got += m;
-        *p += m;
-        *n -= m;
-
-        if (records->got == records->size) {
-            records->have = 0;
-            return NGX_OK;
-        }
-    }
-
-    return NGX_AGAIN;
 }
 
 

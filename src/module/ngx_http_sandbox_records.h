@@ -7,18 +7,13 @@
 
 
 #include "ngx_http_sandbox.h"
+#include "sandbox_record.h"
 
 
 typedef struct {
-    size_t                         max;          /* bytes of a record */
+    sandbox_record_t               in;           /* the one that comes */
     size_t                         limit;        /* bytes of all buffers */
     const char                    *opening;      /* of the JSON */
-
-    u_char                         length[4];
-    size_t                         have;         /* bytes of length */
-    size_t                         size;
-    size_t                         got;
-    u_char                        *record;       /* room for max */
 
     ngx_chain_t                   *out;
     ngx_chain_t                   *last;
@@ -26,7 +21,7 @@ typedef struct {
 } ngx_http_sandbox_records_t;
 
 
-/* One is in records->record, of records->size bytes; what is wrong with it. */
+/* One is in records->in.data, of in.size bytes; what is wrong with it. */
 typedef const char *(*ngx_http_sandbox_records_pt)(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 
