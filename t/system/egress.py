@@ -17,10 +17,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import egress                                                # noqa: E402
 import wire                                                  # noqa: E402
-from gateway import CACHE, alive, wait_for                          # noqa: E402
+from gateway import CACHE, Gateway, alive, token, wait_for     # noqa: E402
 from packages import wheel                                   # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import check, main, same, skip, test                # noqa: E402
 
 NAMES = {"index.test": [egress.HOST], "files.test": [egress.HOST],
          "other.test": [egress.HOST], "a.wild.test": [egress.HOST],
@@ -555,6 +555,76 @@ def port_taken():
     wait_for(lambda: "its port 3128 can't be listened on" in runner.text(),
              60, "the log")
     same(out("get", "curl -sS https://index.test/hello"), "hello\n")
+
+
+def gateway(hosts, found, http, location):
+    """A gateway whose runner lets names lead to those addresses."""
+    g = Gateway(pool=1, http=http, location=location)
+    for address in found:
+        g.runner_options += ["--egress-allow-address", address]
+    if hosts is None:
+        g.runner_options += ["--egress-resolver", resolver.address]
+    return g
+
+
+@test("egress/gateway")
+def by_nginx():
+    """All of it: nginx's policies, chosen by the token, changed by a reload
+    that ends no sandbox."""
+    policy = """
+        sandbox_egress_policy one { allow index.test;
+            package_index %s; ca_certificate %s; }
+        sandbox_egress_policy two { allow %s; ca_certificate %s; }
+        map $sandbox_user $network { default none; alice one; bob two; }
+    """
+    with gateway(None, [egress.HOST], policy
+                 % (INDEX, authority.pem, "files.test", authority.pem),
+                 "sandbox_egress $network;") as g:
+        bob, carol = token(sub="bob"), token(sub="carol")
+        first = g.run("net", "uv add -q tinya && python3 -c 'import tinya; "
+                      "print(tinya.answer)'")
+        same((first["stdout"], first["stderr"]), ("42\n", ""))
+        text = "curl -sS -m 20 https://%s.test/hello; true"
+        same(g.output("b", text % "files", token=bob), "hello\n")
+        check("403" in g.run("b", text % "index", token=bob)["stderr"],
+              "another policy")
+        same(g.output("c", "echo $UV_OFFLINE", token=carol), "1\n")
+        check("network is off" in g.run("c", "uv add tinya", token=carol)
+              ["stderr"], "no policy")
+        sandbox = g.status("b", token=bob)["sandboxId"]
+        g.reload(http=policy % (INDEX, authority.pem, "index.test",
+                                authority.pem))
+        wait_for(lambda: g.output("b", text % "index", token=bob)
+                 == "hello\n", 60, "the new policies")
+        check("403" in g.run("b", text % "files", token=bob)["stderr"],
+              "and the old ones are gone")
+        same(g.status("b", token=bob)["sandboxId"], sandbox,
+             "the same sandbox")
+
+
+@test("egress/real-index", seconds=300)
+def real_index():
+    """The index that uv has by default, where this machine reaches it.  With
+    SANDBOX_TEST_INDEX something large, too."""
+    hosts, found = egress.real_index(
+        os.path.realpath(CACHE + "/base/current/rootfs"))
+    if not hosts:
+        skip(found)
+    ca = egress.certificates(os.path.join(folder, "world.pem"))
+    policy = "sandbox_egress_policy index { allow %s; %s }" % (
+        " ".join(hosts), "ca_certificate %s;" % ca if ca else "")
+    names = {"six": "six"}
+    if os.environ.get("SANDBOX_TEST_INDEX"):
+        names["scikit-learn"] = "sklearn"
+    with gateway(hosts, found, policy, "sandbox_egress index;") as g:
+        for name, module in names.items():
+            r = g.run("real", "uv add -q %s && python3 -c 'import %s' && "
+                      "uv lock -q --check && grep -c '^name = \"%s\"' "
+                      "uv.lock" % (name, module, name), timeoutSeconds=120)
+            if r["exitCode"] and egress.FAULT.search(r["stderr"]):
+                skip("the index was not reached: " + r["stderr"][-200:])
+            same((r["exitCode"], r["stdout"]), (0, "1\n"), name
+                 + r["stderr"][-300:])
 
 
 @test("egress/options")
