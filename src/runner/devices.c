@@ -36,9 +36,8 @@ runner_devices_mount(void)
     };
 
     if (mount("tmpfs", "/dev", "tmpfs", MS_NOSUID|MS_NOEXEC,
-              "mode=755,size=4k,nr_inodes=16")
-        == -1
-        || mkdir("/dev/empty", 0555) == -1)
+              "mode=755,size=4k,nr_inodes=8")
+        == -1)
     {
         return -1;
     }
