@@ -1355,7 +1355,7 @@ def mutated(random, value, depth=0):
 def by_chance():
     """Whatever is sent, what comes back is HTTP with JSON, or nothing."""
     import random
-    seed = int(os.environ.get("SANDBOX_TEST_SEED") or time.time())
+    seed = int(os.environ.get("SANDBOX_TEST_SEED") or 1)
     print("# SANDBOX_TEST_SEED=%d" % seed)
     random = random.Random(seed)
     c, m = fresh(), fresh(MODERN)
