@@ -29,7 +29,7 @@ const char *
 __asan_default_options(void)
 {
     return "detect_leaks=0:abort_on_error=0:exitcode=99:"
-           "detect_stack_use_after_return=0:allocator_may_return_null=1";
+           "quarantine_size_mb=4:detect_stack_use_after_return=0:allocator_may_return_null=1";
 }
 
 

@@ -258,7 +258,7 @@ class Host:
         # with QUIT it waits for commands, that wait for others
 
         self.g.end(self.g.nginx, self.rnd.choice((signal.SIGTERM,
-                                                  signal.SIGQUIT)), 150)
+                                                  signal.SIGQUIT)), 300)
         time.sleep(self.rnd.choice((0, 0.5)))
         self.g.start_nginx()
 

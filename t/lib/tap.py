@@ -21,6 +21,7 @@ import time
 import traceback
 
 TESTS = []
+SANITIZED = bool(os.environ.get("SANDBOX_REPORTS"))  # agent, runner
 SLOW = int(os.environ.get("SANDBOX_TEST_SLOW") or 1)    # under valgrind: 20
 
 

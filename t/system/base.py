@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import CACHE, Gateway                           # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import SANITIZED, check, main, same, skip, test     # noqa: E402
 
 WORDS = "cat /usr/share/name 2> /dev/null || ls /usr/bin | wc -l"
 
@@ -51,6 +51,8 @@ def refused(g, conversation):
 
 @test("base/choice: a location's image, fixed when the sandbox is made")
 def choice():
+    if SANITIZED:
+        skip("with a sanitizer the agent needs libraries of the image")
     g = Gateway(pool=1, ephemeral=False)
     folder = g.dir + "/small"
     small(folder)

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import wire                                                  # noqa: E402
 from gateway import wait_for                                 # noqa: E402
 from runner import Runner, session, tenant, together         # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import SANITIZED, check, main, same, test           # noqa: E402
 
 r = None
 ALL = 1                 # root "/"
@@ -233,7 +233,7 @@ def fifo():
         same(code(read("fifo", path)), "not_a_file", path)
         same(code(write("fifo", path, b"x")), "not_a_file", path)
         same(code(read("fifo", path, LIST=1)), "not_a_file", path)
-        check(time.monotonic() - t < 5, "it waited")
+        check(time.monotonic() - t < 30, "it waited")
     same([e["FILE_TYPE"] for e in listing("fifo")[0]
           if e["FILE_NAME"] in (b"p", b"s")], [3, 3])
     # nobody has opened it for real
@@ -502,7 +502,8 @@ def list_large():
         got += [e["FILE_NAME"] for e in entries]
         pages += 1
     same((len(got), got == sorted(got), pages), (10001, True, 11))
-    check(pss(agent) - before < 2048, "memory grew by %d KiB"
+    # a sanitizer keeps what was freed for a while
+    check(SANITIZED or pss(agent) - before < 2048, "memory grew by %d KiB"
           % (pss(agent) - before))
     print("# a page of 1000 of 100,000 names: %d ms" % (first * 1000))
     t = time.monotonic()
@@ -510,7 +511,7 @@ def list_large():
         code(remove("large", "many", RECURSIVE=1)), None))
     print("# 100,000 files removed in %d ms; a read beside it took %d ms at "
           "most" % ((time.monotonic() - t) * 1000, slowest * 1000))
-    check(slowest < 5, "others waited %r s" % slowest)
+    check(slowest < 20, "others waited %r s" % slowest)
     check(b"many" not in names("large"), "it is still there")
 
 
