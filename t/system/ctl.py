@@ -62,7 +62,7 @@ def processes(conversation):
 @test("ctl/streams-promptly")
 def streams():
     process = popen("run", "live", "for n in 1 2 3 4 5; do echo $n; "
-                    "echo e$n >&2; sleep 0.4; done; exit 3")
+                    "echo e$n >&2; sleep 0.6; done; exit 3")
     times = []
     for n in range(1, 6):
         same(process.stdout.readline(), b"%d\n" % n)
@@ -70,7 +70,7 @@ def streams():
         same(process.stderr.readline(), b"e%d\n" % n)
     same(finish(process), (b"", b"", 3))
     # all at the end would be in one moment
-    check(times[4] - times[0] > 0.8, "they came together", times)
+    check(times[4] - times[0] > 0.5, "they came together", times)
 
 
 @test("ctl/exit-status")
