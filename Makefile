@@ -183,6 +183,7 @@ bench: root deps
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/run
 	@BUILD=$(BUILD) bench/auth
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/files
+	@BUILD=$(BUILD) CACHE=$(CACHE) bench/egress
 
 bench-bombs: root deps
 	@$(MAKE) --no-print-directory all base
