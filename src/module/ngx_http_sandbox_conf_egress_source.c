@@ -31,6 +31,7 @@ typedef struct {
 
 static const ngx_http_variable_t *ngx_http_sandbox_egress_variable(
     ngx_conf_t *cf, ngx_str_t *name);
+static ngx_uint_t ngx_http_sandbox_egress_has_maps(ngx_conf_t *cf);
 static ngx_int_t ngx_http_sandbox_egress_learn(
     ngx_http_sandbox_egress_source_t *source);
 static ngx_uint_t ngx_http_sandbox_egress_expected(
@@ -204,7 +205,7 @@ ngx_http_sandbox_egress_learn(ngx_http_sandbox_egress_source_t *source)
 
     v = ngx_http_sandbox_egress_variable(source->cf, &name);
 
-    if (v == NULL) {
+    if (v == NULL && ngx_http_sandbox_egress_has_maps(source->cf)) {
 
         size = sizeof(ngx_http_sandbox_egress_example) - 1;
 
@@ -248,6 +249,26 @@ ngx_http_sandbox_egress_learn(ngx_http_sandbox_egress_source_t *source)
     }
 
     return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_sandbox_egress_has_maps(ngx_conf_t *cf)
+{
+    ngx_uint_t     i;
+    ngx_module_t  *module;
+
+    for (i = 0; cf->cycle->modules[i]; i++) {
+        module = cf->cycle->modules[i];
+
+        if (module->name
+            && ngx_strcmp(module->name, "ngx_http_map_module") == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

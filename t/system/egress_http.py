@@ -141,7 +141,7 @@ def by_reload():
               in g.runner_log, "a line of a refusal", g.runner_log[-2000:])
 
 
-@test("egress/http: by tenant; what was added outlives an idle stop",
+@test("persistence/packages-survive egress/http: by tenant",
       seconds=280)
 def by_tenant():
     names = "map $sandbox_tenant $network { default none; acme packs; }"
