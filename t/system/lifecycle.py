@@ -55,6 +55,7 @@ def transfer_not_stopped():
         time.sleep(0.5)
         with begin_read(r, "a", "big") as sock:
             begun(sock)
+            time.sleep(1)       # its agent has told of it, however busy it is
             for _ in range(8):
                 time.sleep(0.15)
                 answer = r.command("b", "true")
