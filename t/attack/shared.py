@@ -7,13 +7,13 @@ import ctypes
 import fcntl
 import os
 import re
-import socket
+import resource
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import Gateway, wait_for                        # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import check, main, same, skip, test                # noqa: E402
 
 g = None
 libc = ctypes.CDLL(None, use_errno=True)
@@ -201,6 +201,70 @@ ready(most(fill, 450))
         check(said.startswith("(4"), "sockets:", said)
         mib = (pages() - before) * os.sysconf("SC_PAGE_SIZE") >> 20
         check(mib < 256, "MiB of the host's memory for sockets:", mib)
+
+
+@test("attack/shared-memory-pressure")
+def pressure():
+    """Where the host has no memory left, sandboxes go before its programs:
+    none is lower than what the runner gave its agent."""
+    agent = g.agent("other")
+    got = python("other", """
+for n in (-1000, -999, -500, -1, 0, 100, 499):
+    try:
+        with open('/proc/self/oom_score_adj', 'w') as f:
+            f.write(str(n))
+    except OSError:
+        pass
+print(open('/proc/self/oom_score_adj').read().strip())
+""")
+    with open("/proc/%d/oom_score_adj" % agent) as f:
+        check(int(f.read()) >= 500, "the agent's")
+    # only with this can the runner write what nobody gets below
+    with open("/proc/self/status") as f:
+        rights = int(re.search(r"CapEff:\s+(\w+)", f.read()).group(1), 16)
+    check(int(got) >= (500 if rights & 1 << 24 else 0), "a user's:", got)
+
+
+@test("attack/shared-core-pattern")
+def cores():
+    """A limit of 0 would start the host's program for cores, as its root, and
+    give it what the user has in memory: the limit is 1, and stays."""
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+        skip("this process may not have more than 0 itself")
+    text = g.output("other", """
+ulimit -c 0; ulimit -S -c unlimited; grep core /proc/self/limits
+python3 -c '
+import ctypes, resource
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))
+libc = ctypes.CDLL(None)
+none = (ctypes.c_ulong * 2)(0, 0)
+for n in 4, 4 + (1 << 32), 4 + (1 << 63) - (1 << 64):
+    libc.syscall(ctypes.c_long(302), ctypes.c_long(0), ctypes.c_long(n), none, 0)
+    libc.syscall(ctypes.c_long(160), ctypes.c_long(n), none)
+print(open("/proc/self/limits").read())' | grep core
+(kill -SEGV $BASHPID); ls | grep -c '^core'; true""")
+    lines = text.splitlines()
+    same([x.split()[-3:-1] for x in lines[:2]], [["1", "1"]] * 2, text)
+    same(lines[2], "0", "cores")
+
+
+@test("attack/shared-file-systems")
+def file_systems():
+    """sync is for all of the host's file systems, and waits for one that
+    hangs: it says yes and does nothing.  What is the user's own is synced."""
+    got = python("other", """
+with open('synced', 'w') as f:
+    f.write('x')
+    f.flush()
+    os.fsync(f.fileno())
+    print(call(306, f.fileno()), call(162))
+for path in '/usr/bin/bash', '/dev/null', '/proc/self/status', '/tmp':
+    fd = os.open(path, os.O_RDONLY)
+    print(call(306, fd), call(74, fd) in (0, 'EINVAL'))
+""")
+    same(got.splitlines()[0], "0 0")
+    check("EIO" not in got, got)
 
 
 # The same files for all would tell what the others do.

@@ -575,6 +575,60 @@ print('eventfd', call(290, 0, 0), 'timerfd', call(283, 1, 0),
         check(r["exitCode"] in (0, 141) and r["signal"] is None, text, r)
 
 
+@test("escape/terminal-injection")
+def terminal():
+    """There is no terminal of anybody's; what is pushed into one of the
+    user's own stays there, or is refused."""
+    text = python("""
+import fcntl, select, struct, termios
+def ioctl(fd, number, data):
+    try:
+        fcntl.ioctl(fd, number, data)
+        return 'ok'
+    except OSError as e:
+        return errno.errorcode[e.errno]
+try:
+    os.open('/dev/tty', os.O_RDWR)
+    print('a controlling terminal')
+except OSError as e:
+    print('none', errno.errorcode[e.errno])
+for fd in range(3):
+    print(os.isatty(fd), ioctl(fd, 0x5412, b'x'), ioctl(fd, 0x541c, b'\\2'))
+master, slave = os.openpty()
+if os.fork() == 0:
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    os.open('/dev/tty', os.O_RDWR)
+    out = [ioctl(slave, 0x5412, bytes([c])) for c in b'echo evil\\n']
+    print('TIOCSTI', *sorted(set(out)))
+    print('TIOCLINUX', *sorted({ioctl(slave, 0x541c, bytes([n]) + bytes(63))
+                                for n in range(18)}))
+    # console, line discipline of a mouse or a modem, locks
+    for name, number, data in (
+            ('TIOCCONS', 0x541d, 0), ('TIOCSETD', 0x5423, struct.pack('i', 2)),
+            ('TIOCSLCKTRMIOS', 0x5457, bytes(60)),
+            ('TIOCVHANGUP', 0x5437, 0), ('KDSETMODE', 0x4b3a, 1)):
+        print(name, ioctl(slave, number, data))
+    sys.stdout.flush()
+    os._exit(0)
+os.wait()
+print('others', [n for n in os.listdir('/dev/pts')
+                 if n not in ('ptmx', os.path.basename(os.ttyname(slave)))])
+""")
+    lines = text.splitlines()
+    same(lines[0], "none ENXIO")
+    for line in lines[1:4]:
+        same(line.split()[0], "False", "a terminal")
+        check("ok" not in line, line)
+    said = dict(line.split(" ", 1) for line in lines[4:])
+    check(said["TIOCSTI"] in ("ok", "EIO", "EPERM"), said)
+    for name in ("TIOCLINUX", "TIOCCONS", "TIOCSLCKTRMIOS", "TIOCVHANGUP",
+                 "KDSETMODE"):
+        check("ok" not in said[name], name, said)
+    same(said["others"], "[]", "terminals of others")
+    same(out("echo fine"), "fine\n")
+
+
 @test("escape/clock")
 def clock():
     before = time.time()

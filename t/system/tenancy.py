@@ -128,6 +128,7 @@ s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + 'abstract'); s.listen()
 print('shm', libc.shmget(0x1234, 4096, 0o1666) >= 0)
 print('sem', libc.semget(0x1234, 1, 0o1666) >= 0)
 print('msg', libc.msgget(0x1234, 0o1666) >= 0)
+print('mq', libc.mq_open(b'/queue', os.O_CREAT | os.O_RDWR, 0o666, 0) >= 0)
 open('/dev/shm/posix', 'w').write('x')
 print(flush=True)
 import time; time.sleep(100)
@@ -136,15 +137,16 @@ import time; time.sleep(100)
 s = socket.socket(socket.AF_UNIX)
 print(s.connect_ex(chr(0) + 'abstract') == 0,
       libc.shmget(0x1234, 0, 0) >= 0, libc.semget(0x1234, 0, 0) >= 0,
-      libc.msgget(0x1234, 0) >= 0, os.path.exists('/dev/shm/posix'))
+      libc.msgget(0x1234, 0) >= 0, os.path.exists('/dev/shm/posix'),
+      libc.mq_open(b'/queue', os.O_RDWR) >= 0)
 """
     r = g.run("ipc-a", "cat > m.py; python3 m.py > m.out & for n in "
               "$(seq 100); do grep -q '^$' m.out && break; sleep 0.1; done; "
               "cat m.out", stdin=make)
-    check("shm" in r["stdout"], "made:", r)
+    same(r["stdout"].split(), "shm True sem True msg True mq True".split())
     for name, token_text in (("ipc-b", ""), ("ipc-a", token(**BOB))):
         same(g.run(name, "python3 -", stdin=look, token=token_text)
-             ["stdout"], "False False False False False\n")
+             ["stdout"], "False " * 5 + "False\n")
     for path in ("/proc/sysvipc/shm", "/proc/sysvipc/sem",
                  "/proc/sysvipc/msg"):
         with open(path) as f:
