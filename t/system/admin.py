@@ -124,6 +124,29 @@ def kernel_features():
             check(re.search(why, r.stdout.decode()), name, r.stdout.decode())
             check(not os.path.exists(g.socket + ".x"), name, "a socket")
 
+        # a host, or a container that it is started in, that lacks something
+        covered = ["unshare", "--mount", "sh", "-c"]
+        for name, start, why in (
+                ("no mounts", ["setpriv", "--bounding-set", "-sys_admin"],
+                 r"mount namespace.*Remedy: run as root, with CAP_SYS_ADMIN"),
+                ("no chroot", ["setpriv", "--bounding-set", "-sys_chroot"],
+                 r"mount namespace.*Remedy:.*CAP_SYS_CHROOT"),
+                ("no loop devices", covered + [
+                    "mount --bind /dev/null /dev/loop-control; exec \"$@\"",
+                    "covered"], r"loop device.*Remedy:"),
+                ("no host at all", ["unshare", "--user", "--map-root-user",
+                                    "--mount"], r"Remedy:"),
+                ("a /proc of which parts are hidden", covered + [
+                    "mount -t tmpfs -o ro none /proc/sys; exec \"$@\"",
+                    "covered"], r"crun.*Remedy: run on the host itself")):
+            r = subprocess.run(start + [RUNNER] + common
+                               + ["--base", base, "--agent", AGENT],
+                               timeout=60, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT)
+            same(r.returncode, 1, name)
+            check(re.search(why, r.stdout.decode()), name, r.stdout.decode())
+            check(not os.path.exists(g.socket + ".x"), name, "a socket")
+
 
 @test("admin/state-disk-full", seconds=180)
 def state_disk_full():

@@ -3,7 +3,6 @@
 survives, what ends and what a client sees when nginx, the runner, agents, or
 all of them end."""
 
-import json
 import os
 import shutil
 import signal
@@ -488,53 +487,6 @@ def state_disk_full():
         finally:
             subprocess.run(["umount", h.state], check=True)
             h.stop(check=sys.exc_info()[0] is None)
-
-
-@test("admin/foreign-timeouts")
-def foreign_timeouts():
-    """nginx's own timeouts and sizes, all shorter than what is done; and
-    limit_req of the server counts as everywhere."""
-    with Gateway(runner=None, http="""
-            proxy_read_timeout 1s; proxy_send_timeout 1s; keepalive_timeout 1s;
-            send_timeout 1s; client_body_timeout 5s; client_max_body_size 1m;
-            reset_timedout_connection on;
-            limit_req_zone $binary_remote_addr zone=z:1m rate=10r/m;
-            sandbox_store %s/store;""" % g.dir,
-                 location="sandbox_file_size 32m;",
-                 server="""
-            location /limited/ {
-                limit_req zone=z;
-                limit_req_status 429;
-                sandbox on;
-                sandbox_jwt_secret_file %s/jwt.key;
-            }""" % g.dir, ready=False) as other:
-        other.kind = None
-        same(other.request("GET", "health", token=None).status, 200)
-        other.write("nginx.conf", other.read("nginx.conf").replace(
-            other.socket, g.socket).replace(
-            other.path("runner.key"), g.path("runner.key")))
-        os.kill(other.nginx.pid, signal.SIGHUP)
-        other.wait_ready()
-
-        # long and silent, beyond each of them
-        r = other.run("ft", "sleep 2.5; echo done")
-        same((r["outcome"], r["stdout"]), ("exit", "done\n"))
-        with Stream(other, "ft", "sleep 2; echo one; sleep 2; echo two") as s:
-            same(s.finish()["outcome"], "exit")
-            same(s.text, "one\ntwo\n")
-        data = os.urandom(1 << 20) * 20
-        for path in ("attachments/big", "fs/big"):
-            r = other.request("PUT", V + "ft/" + path, data)
-            same(r.status, 201, r)
-            r = other.request("GET", V + "ft/" + path)
-            check(r.body == data, "another file", path)
-        # it came after a pause that is longer than keepalive_timeout
-        same(other.output("ft", "stat -c %s attachments/big"),
-             "%d\n" % len(data))
-        codes = [other.request("GET", "/limited/v1/conversations/ft")
-                 for _ in range(3)]
-        same([r.status for r in codes], [200, 429, 429])
-        same(json.loads(codes[1].body)["code"], "too_many_requests")
 
 
 if __name__ == "__main__":
