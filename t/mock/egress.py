@@ -15,8 +15,8 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import (BUILD, MODULE, NGINX, TOP, Gateway,     # noqa: E402
-                     token, wait_for)
+from gateway import (MODULE, NGINX, TOP, Gateway, token,     # noqa: E402
+                     wait_for)
 from key_server import Authority                             # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
@@ -350,29 +350,6 @@ def told():
                           for one in text.splitlines()
                           if one.startswith("sandbox_egress")):
             same(text.count("# TYPE %s " % family), 1, "type of " + family)
-
-        # to operators: sandboxctl
-        def ctl(*arguments):
-            done = subprocess.run(
-                [BUILD + "/sandboxctl", *arguments, "--url",
-                 "http://127.0.0.1:%d/sandbox/" % g.port],
-                env=dict(os.environ, SANDBOX_TOKEN=token()),
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                timeout=LONG, check=False)
-            return done.stdout.decode()
-
-        out = ctl("status", "--socket", g.socket, "--key-file",
-                  g.path("runner.key"))
-        for line in ("egress.policy                python",
-                     "egress.inForce               yes",
-                     "host.egress.python           1 open, 22 opened, "
-                     "3 refused, 4 failed, 500 B sent, ",
-                     "host.egress.git              0 open"):
-            check(line in out, "sandboxctl status has", line, out)
-        # without a runner it begins no container
-        out = ctl("doctor", "--runner", g.path("nowhere"))
-        same([one for one in out.splitlines() if "network:" in one],
-             ['ok    network: policy "python" is in force'], "doctor")
 
         # a runner that is gone has nothing in force
         g.expected.append("[crit]")

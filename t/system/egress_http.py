@@ -64,6 +64,15 @@ def limits(g, **options):
     return g.request("GET", "v1/limits", **options).json["egress"]
 
 
+def ctl(g, *arguments):
+    done = subprocess.run(
+        [BUILD + "/sandboxctl", *arguments, "--url",
+         "http://127.0.0.1:%d/sandbox/" % g.port],
+        env=dict(os.environ, SANDBOX_TOKEN=token()), timeout=LONG,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return done.stdout.decode()
+
+
 @test("egress/http: uv add by policy; a reload ends no sandbox", seconds=280)
 def by_reload():
     with gateway(packs("index.test"), "sandbox_egress packs;",
@@ -127,14 +136,16 @@ def by_reload():
         same(said()["state"], "running", "the command")
 
         # what operators see
-        done = subprocess.run(
-            [BUILD + "/sandboxctl", "status", "--url",
-             "http://127.0.0.1:%d/sandbox/" % g.port, "--socket", g.socket,
-             "--key-file", g.path("runner.key")],
-            env=dict(os.environ, SANDBOX_TOKEN=token()), timeout=LONG,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        check("host.egress.packs" in done.stdout.decode(), "sandboxctl",
-              done.stdout)
+        out = ctl(g, "status", "--socket", g.socket, "--key-file",
+                  g.path("runner.key"))
+        for line in ("egress.policy                packs\n",
+                     "egress.inForce               yes\n",
+                     "host.egress.packs            0 open, "):
+            check(line in out, "sandboxctl status has", line, out)
+        # without a runner it begins no container
+        out = ctl(g, "doctor", "--runner", g.path("nowhere"))
+        check('ok    network: policy "packs" is in force\n' in out, "doctor",
+              out)
         check('policy "packs", tunnel to index.test:443' in g.runner_log,
               "a line of each tunnel", g.runner_log[-2000:])
         check("packs" in g.runner_log and "index.test:443 is not in policy"
