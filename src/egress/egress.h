@@ -219,6 +219,9 @@ void egress_tunnel_found(egress_tunnel_t *tunnel, egress_lookup_e rc,
 /* It is over: a line in the log, its counters, all of it is freed. */
 void egress_tunnel_end(egress_tunnel_t *tunnel, const char *why);
 
+/* Keeps what the other end does not take.  0, or -1 without memory. */
+int egress_tunnel_keep(egress_side_t *side, const uint8_t *p, size_t size);
+
 /* (Re)starts the timer of an open one. */
 void egress_tunnel_wait(egress_tunnel_t *tunnel);
 

@@ -410,7 +410,9 @@ egress_log_allowed(egress_sandbox_t *sandbox)
                             ? sandbox->log_left + more : EGRESS_LOG_BURST;
     }
 
-    if (sandbox->log_left == 0) {
+    /* how many were left out is a line, too */
+
+    if (sandbox->log_left < 1u + (sandbox->log_left_out != 0)) {
         sandbox->log_left_out++;
         return 0;
     }
@@ -418,6 +420,7 @@ egress_log_allowed(egress_sandbox_t *sandbox)
     sandbox->log_left--;
 
     if (sandbox->log_left_out) {
+        sandbox->log_left--;
         runner_log(RUNNER_LOG_WARN, "egress: %u lines of sandbox %s were left "
                    "out", sandbox->log_left_out, sandbox->id);
         sandbox->log_left_out = 0;

@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -19,8 +18,8 @@
 
 static int egress_relay_pump(egress_side_t *from, egress_side_t *to);
 static int egress_relay_write(egress_side_t *from, egress_side_t *to);
-static int egress_relay_keep(egress_side_t *from, const uint8_t *p,
-    size_t size);
+static int egress_relay_keep(egress_side_t *from, egress_side_t *to,
+    const uint8_t *p, size_t size);
 static int egress_relay_bytes(egress_side_t *from, size_t n);
 static void egress_relay_go(egress_tunnel_t *tunnel);
 static uint32_t egress_relay_interest(const egress_side_t *side,
@@ -114,7 +113,7 @@ egress_relay_interest(const egress_side_t *side, const egress_side_t *other)
 static int
 egress_relay_pump(egress_side_t *from, egress_side_t *to)
 {
-    int               turn;
+    int               turn, rc;
     ssize_t           n;
     egress_tunnel_t  *tunnel;
 
@@ -163,10 +162,14 @@ egress_relay_pump(egress_side_t *from, egress_side_t *to)
             break;
         }
 
-        if (egress_relay_bytes(from, n) == -1
-            || egress_relay_keep(from, egress_relay_scratch, n) == -1)
-        {
+        if (egress_relay_bytes(from, n) == -1) {
             return -1;
+        }
+
+        rc = egress_relay_keep(from, to, egress_relay_scratch, n);
+
+        if (rc != 1) {
+            return rc;
         }
     }
 
@@ -179,17 +182,19 @@ egress_relay_pump(egress_side_t *from, egress_side_t *to)
 }
 
 
-/* what was read goes out at once, and only what does not is kept */
+/*
+ * What was read goes out at once, and only what does not is kept.  1: it is
+ * all out, 0: not all of it, -1: the tunnel is no more.
+ */
 
 static int
-egress_relay_keep(egress_side_t *from, const uint8_t *p, size_t size)
+egress_relay_keep(egress_side_t *from, egress_side_t *to, const uint8_t *p,
+    size_t size)
 {
     ssize_t           n;
-    egress_side_t    *to;
     egress_tunnel_t  *tunnel;
 
     tunnel = from->tunnel;
-    to = from == &tunnel->inner ? &tunnel->outer : &tunnel->inner;
 
     do {
         n = send(to->event.fd, p, size, MSG_DONTWAIT|MSG_NOSIGNAL);
@@ -205,19 +210,13 @@ egress_relay_keep(egress_side_t *from, const uint8_t *p, size_t size)
     n = n == -1 ? 0 : n;
 
     if ((size_t) n == size) {
-        return 0;
+        return 1;
     }
 
-    from->buffer = malloc(size - n);
-
-    if (from->buffer == NULL) {
+    if (egress_tunnel_keep(from, p + n, size - n) == -1) {
         egress_tunnel_end(tunnel, "no memory");
         return -1;
     }
-
-    memcpy(from->buffer, p + n, size - n);
-    from->at = 0;
-    from->size = size - n;
 
     return 0;
 }

@@ -844,6 +844,23 @@ egress_tunnel_free(egress_tunnel_t *tunnel)
 }
 
 
+int
+egress_tunnel_keep(egress_side_t *side, const uint8_t *p, size_t size)
+{
+    side->buffer = malloc(size);
+
+    if (side->buffer == NULL) {
+        return -1;
+    }
+
+    memcpy(side->buffer, p, size);
+    side->at = 0;
+    side->size = size;
+
+    return 0;
+}
+
+
 static void
 egress_tunnel_drop(egress_t *egress, egress_side_t *side)
 {

@@ -20,7 +20,8 @@
 #include "sandbox_sha256.h"
 
 
-#define RUNNER_EGRESS_HELD  2000                 /* ms, for the table */
+#define RUNNER_EGRESS_HELD    2000               /* ms, for the table */
+#define RUNNER_EGRESS_MISSED  60000
 
 
 static int runner_egress_known(runner_egress_t *egress, uint32_t id);
@@ -29,7 +30,6 @@ static void runner_egress_held(void *data);
 static void runner_egress_set(runner_container_t *container, uint32_t id);
 static int runner_egress_ca(runner_egress_t *egress,
     const sandbox_egress_policy_t *policy);
-static void runner_egress_open(runner_container_t *container);
 static void runner_egress_body(runner_conn_t *conn);
 
 
@@ -216,6 +216,14 @@ runner_egress_hold(runner_egress_t *egress, runner_conn_t *conn)
     }
 
     if (loop->now >= conn->held_until) {
+        egress->missed = conn->preamble.egress;
+        egress->missed_until = loop->now + RUNNER_EGRESS_MISSED;
+        return 0;
+    }
+
+    if (egress->missed == conn->preamble.egress
+        && loop->now < egress->missed_until)
+    {
         return 0;
     }
 
@@ -267,13 +275,26 @@ runner_egress_set(runner_container_t *container, uint32_t id)
 }
 
 
-static void
+void
 runner_egress_open(runner_container_t *container)
 {
-    int        fd;
-    runner_t  *runner;
+    int               fd;
+    runner_t         *runner;
+    runner_egress_t  *egress;
 
     runner = container->runner;
+    egress = runner->egress;
+
+    /*
+     * A proxy that can't be started serves nobody: refused at once is better
+     * than to wait.  If it ever is ready all listeners are made.
+     */
+
+    if (egress->channel.fd == -1 && egress->restart.index != 0
+        && egress->attempts >= RUNNER_EGRESS_ATTEMPTS)
+    {
+        return;
+    }
 
     fd = runner_egress_listen(container->slot.pidfd);
 
@@ -292,15 +313,15 @@ runner_egress_open(runner_container_t *container)
     container->egress_fd = fd;
     container->egress_open = 1;
 
-    if (runner->egress->channel.fd == -1) {
+    if (egress->channel.fd == -1) {
 
         /* it is told of all when it starts */
 
-        runner_egress_proxy(runner->egress);
+        runner_egress_proxy(egress);
         return;
     }
 
-    runner_egress_send_open(runner->egress, container);
+    runner_egress_send_open(egress, container);
 }
 
 

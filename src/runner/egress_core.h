@@ -31,6 +31,8 @@ struct runner_egress_s {
     uint8_t                digest[SANDBOX_WIRE_DIGEST_SIZE];
     runner_conn_t         *upload;       /* brings the next one, or NULL */
     runner_timer_t         held;         /* connections wait for a table */
+    uint32_t               missed;       /* a policy that none came for, */
+    uint64_t               missed_until; /* ms: nobody waits for it again */
 
     runner_job_t           job;          /* writes the table to the disk */
     uint8_t               *writing;      /* its copy; NULL: it does not run */
@@ -50,6 +52,14 @@ struct runner_egress_s {
     runner_egress_count_t  counts[RUNNER_EGRESS_COUNTS];
 };
 
+
+#define RUNNER_EGRESS_ATTEMPTS  3        /* then nobody waits for the proxy */
+
+
+/* egress.c */
+
+/* Makes the listener of a sandbox, and the proxy know of it. */
+void runner_egress_open(runner_container_t *container);
 
 /* egress_listen.c */
 

@@ -26,6 +26,7 @@
 #include <sys/wait.h>
 
 #include "child.h"
+#include "container.h"
 #include "control.h"
 #include "egress_channel.h"
 #include "egress_core.h"
@@ -54,6 +55,7 @@ static void runner_egress_child(const char **argv, int channel);
 static void runner_egress_event(runner_event_t *event, uint32_t events);
 static int runner_egress_message(runner_egress_t *egress,
     runner_message_t *message);
+static void runner_egress_ready_now(runner_egress_t *egress);
 static void runner_egress_lost(runner_egress_t *egress, const char *why);
 static void runner_egress_again(void *data);
 static void runner_egress_send(runner_egress_t *egress, uint8_t type,
@@ -321,7 +323,7 @@ runner_egress_message(runner_egress_t *egress, runner_message_t *message)
     runner_egress_count_t  *count;
 
     if (message->type == EGRESS_CHANNEL_READY) {
-        runner_log(RUNNER_LOG_INFO, "the egress proxy is ready");
+        runner_egress_ready_now(egress);
         return 0;
     }
 
@@ -370,6 +372,26 @@ runner_egress_message(runner_egress_t *egress, runner_message_t *message)
 }
 
 
+static void
+runner_egress_ready_now(runner_egress_t *egress)
+{
+    runner_container_t  *container;
+
+    runner_log(RUNNER_LOG_INFO, "the egress proxy is ready");
+
+    for (container = egress->runner->containers;
+         container != NULL;
+         container = container->next)
+    {
+        if (container->slot.record.egress && !container->egress_open
+            && container->claimed && runner_container_usable(container))
+        {
+            runner_egress_open(container);
+        }
+    }
+}
+
+
 /* it is gone, or will be: its end of the channel is all that holds it */
 
 static void
@@ -378,6 +400,7 @@ runner_egress_lost(runner_egress_t *egress, const char *why)
     unsigned                i, j;
     uint64_t                pause;
     runner_t               *runner;
+    runner_container_t     *container;
     runner_egress_count_t  *count;
 
     runner = egress->runner;
@@ -409,6 +432,16 @@ runner_egress_lost(runner_egress_t *egress, const char *why)
         }
 
         count->open = 0;
+    }
+
+    for (container = runner->containers;
+         container != NULL && egress->attempts >= RUNNER_EGRESS_ATTEMPTS;
+         container = container->next)
+    {
+        if (container->egress_open) {
+            close(container->egress_fd);
+            container->egress_open = 0;
+        }
     }
 
     egress->restart.data = egress;

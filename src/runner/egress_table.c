@@ -116,6 +116,7 @@ runner_egress_take(runner_egress_t *egress, uint8_t *p, size_t size,
     }
 
     egress->nca = 0;
+    egress->missed = 0;
     runner_egress_send_table(egress);
 
     /* its index, or its certificates, may be others now */
