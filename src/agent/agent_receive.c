@@ -58,6 +58,10 @@ agent_receive(agent_connection_t *c)
         }
 
         if (rc == SANDBOX_BAD) {
+
+            /* a run slot that came with it is for another one */
+
+            agent_queue_process();
             return;
         }
 
@@ -275,7 +279,6 @@ agent_receive_parse(agent_connection_t *c)
 refused:
 
     agent_connection_error(c, code, detail, 0);
-    agent_queue_process();
 
     return SANDBOX_BAD;
 }

@@ -124,6 +124,7 @@ STATUS_OF = {
     "too_many_sandboxes": 429, "spawn_failed": 503,
     "not_on_this_backend": 501, "unauthorized_peer": 503,
     "version_mismatch": 503, "at_capacity": 503, "runner_stopping": 503,
+    "unknown_base": 503,
     "sandbox_failed": 503, "runner_lost": 503, "disk_full": 507,
     "internal": 500,
 }
