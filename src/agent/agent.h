@@ -61,7 +61,7 @@ struct agent_answer_s {
 };
 
 
-/* the processes of one command: a cgroup2 directory, or else a session */
+/* the processes of one command: a cgroup2 directory, or else a keeper */
 
 typedef struct {
     unsigned               number;       /* cN; 0: there is no directory */
@@ -69,7 +69,7 @@ typedef struct {
     int                    procs;
     int                    kill;
     int                    stat;
-    pid_t                  session;      /* of the shell */
+    pid_t                  keeper;       /* without a cgroup; 0: none */
     unsigned               killed:1;     /* not to be used again */
     unsigned               empty:1;      /* for good: its usage is final */
     uint64_t               cpu_base;     /* usage before this command */
@@ -634,11 +634,6 @@ void agent_tree_kill(agent_tree_t *tree);
 /* CPU time since agent_tree_take in us, of all processes ever in it. */
 uint64_t agent_tree_cpu(agent_tree_t *tree);
 
-/* agent_session.c: the same without a cgroup, by the shell's session */
-
-unsigned agent_session_count(pid_t session);
-void agent_session_kill(pid_t session);
-
 /* agent_memory.c */
 
 void agent_memory_init(int oom, int peak);
@@ -657,6 +652,9 @@ int agent_reap_init(void);
 /* The one place where children are waited for. */
 void agent_reap(void);
 
+/* Whose end it is hears of it; cpu in us. */
+void agent_reap_ended(pid_t pid, int status, uint64_t cpu);
+
 /* agent_spawn.c */
 
 int agent_spawn_init(void);
@@ -673,6 +671,9 @@ int agent_spawn_program(agent_program_t *program, agent_tree_t *tree);
  * report, which is 0 afterwards.
  */
 int agent_spawn_error(unsigned *report, int *directory);
+
+/* In a keeper: there is no child that could say it. */
+void agent_spawn_failed(const agent_program_t *program, int error);
 
 
 /* agent_search_program.c */

@@ -687,10 +687,6 @@ agent_command_cpu_set(agent_command_t *command, uint64_t used)
 {
     uint64_t  left;
 
-    if (command->tree.number == 0) {
-        return;
-    }
-
     left = (command->request.cpu_ms - used / 1000)
            / agent_command_processors;
 
@@ -730,6 +726,15 @@ agent_command_wait(agent_timer_t *timer)
             agent_log("a killed command does not end; it is answered now");
             agent_end(command);
             break;
+        }
+
+        if (command->attempts == AGENT_COMMAND_KILLS - 1
+            && command->tree.number == 0
+            && agent.left + agent.background + (agent.running != NULL) <= 1)
+        {
+            /* all there is here belongs to it, its keeper, too */
+
+            (void) agent_guard_sweep();
         }
 
         agent_tree_kill(&command->tree);

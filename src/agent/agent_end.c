@@ -17,7 +17,6 @@
 static agent_command_t *agent_end_find(pid_t pid);
 static void agent_end_exited(agent_command_t *command, int status,
     uint64_t cpu);
-static int agent_end_heard(const agent_command_t *command);
 static void agent_end_drain(agent_command_t *command);
 static void agent_end_judge(agent_command_t *command);
 static agent_answer_t *agent_end_answer(agent_command_t *command);
@@ -107,7 +106,7 @@ agent_end(agent_command_t *command)
         agent_background_remove(command);
     }
 
-    if (command->processes || agent_end_heard(command)) {
+    if (command->processes) {
         agent_left_add(command);
     }
 
@@ -184,7 +183,11 @@ agent_end_exited(agent_command_t *command, int status, uint64_t cpu)
     left = agent_tree_left(&command->tree);
     command->cpu_used = agent_tree_cpu(&command->tree);
 
-    if (command->cpu_used == 0) {
+    /* a keeper may be gone by now; what it said is as good */
+
+    if (command->cpu_used == 0
+        || (command->tree.number == 0 && command->cpu_used < cpu))
+    {
         command->cpu_used = cpu;
     }
 
@@ -206,19 +209,6 @@ agent_end_drain(agent_command_t *command)
     agent_command_drain(command, 0, AGENT_END_DRAIN);
     agent_command_drain(command, 1, AGENT_END_DRAIN);
     agent_command_total(command);
-}
-
-
-/*
- * Where processes are found by their session only, one that has left it is
- * still known by the pipes it holds: it must not die of writing to them.
- */
-
-static int
-agent_end_heard(const agent_command_t *command)
-{
-    return command->tree.number == 0 && !command->killed
-           && (command->out[0].fd != -1 || command->out[1].fd != -1);
 }
 
 

@@ -15,7 +15,6 @@
 #define AGENT_LEFT_KILLS 10              /* tries, then a CANCEL is answered */
 
 
-static int agent_left_alive(agent_command_t *command);
 static void agent_left_events(agent_watch_t *watch, uint32_t events);
 static void agent_left_cancelled(agent_command_t *command);
 static void agent_left_gone(agent_command_t *command);
@@ -89,7 +88,7 @@ agent_left_check(agent_command_t *command)
 {
     agent_connection_t  *c;
 
-    if (!agent_left_alive(command)) {
+    if (agent_tree_count(&command->tree) == 0) {
         agent_left_gone(command);
         return;
     }
@@ -161,17 +160,6 @@ agent_left_processes(void)
 }
 
 
-/* Processes, or where these are not all known, pipes that somebody holds. */
-
-static int
-agent_left_alive(agent_command_t *command)
-{
-    return agent_tree_count(&command->tree) != 0
-           || (command->tree.number == 0 && !command->killed
-               && (command->out[0].fd != -1 || command->out[1].fd != -1));
-}
-
-
 /* The tree has become empty, or has got processes again. */
 
 static void
@@ -184,7 +172,7 @@ agent_left_events(agent_watch_t *watch, uint32_t events)
 
     (void) !pread(watch->fd, text, sizeof(text), 0);
 
-    if (!agent_left_alive(command)) {
+    if (agent_tree_count(&command->tree) == 0) {
         agent_left_gone(command);
     }
 }

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent_keeper.h"
 #include "agent_search.h"
 
 
@@ -108,6 +109,10 @@ agent_reap(void)
     for (i = 0; i < AGENT_REAP_ROUND; i++) {
         pid = wait4(-1, &status, WNOHANG, &usage);
 
+        /* a keeper says how its shell ended before it ends itself */
+
+        agent_keeper_read();
+
         if (pid <= 0) {
             return;
         }
@@ -115,15 +120,22 @@ agent_reap(void)
         cpu = ((uint64_t) usage.ru_utime.tv_sec + usage.ru_stime.tv_sec)
               * 1000000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
 
-        if (!agent_end_reaped(pid, status, cpu)) {
-            (void) agent_search_reaped(pid, status);
-        }
+        agent_reap_ended(pid, status, cpu);
     }
 
     /* so many died at once that others must have their turn before */
 
     agent_reap_timer.handler = agent_reap_more;
     agent_timer_set(&agent_reap_timer, 1);
+}
+
+
+void
+agent_reap_ended(pid_t pid, int status, uint64_t cpu)
+{
+    if (!agent_end_reaped(pid, status, cpu)) {
+        (void) agent_search_reaped(pid, status);
+    }
 }
 
 

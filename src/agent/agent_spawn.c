@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent_keeper.h"
 #include "sandbox_utf8.h"
 
 
@@ -110,16 +111,12 @@ agent_spawn(agent_command_t *command)
     }
 
     /*
-     * CPU time of one process, for where there is no count of the whole tree;
-     * else far behind that, for the kernel counts this one by its ticks, and
-     * on a busy host some ten per cent too much.
+     * CPU time of one process, far behind the count of the whole tree, for the
+     * kernel counts this one by its ticks, and on a busy host some ten per cent
+     * too much.
      */
 
-    seconds = (request->cpu_ms + 999) / 1000;
-
-    if (command->tree.number != 0) {
-        seconds = seconds * 2 + 1;
-    }
+    seconds = (request->cpu_ms + 999) / 1000 * 2 + 1;
 
     child.cpu.rlim_cur = seconds;
     child.cpu.rlim_max = seconds + 2;
@@ -156,26 +153,22 @@ agent_spawn_program(agent_program_t *child, agent_tree_t *tree)
         child->open_files = agent_spawn_open_files;
     }
 
-    memset(&args, 0, sizeof(args));
-    args.exit_signal = SIGCHLD;
-
     if (tree->number) {
+        memset(&args, 0, sizeof(args));
+        args.exit_signal = SIGCHLD;
         args.flags = CLONE_INTO_CGROUP;
         args.cgroup = tree->directory;
-    }
 
-    pid = syscall(SYS_clone3, &args, sizeof(args));
+        pid = syscall(SYS_clone3, &args, sizeof(args));
+        error = errno;
 
-    /* engines' filters of calls know it not at all; there is no cgroup there */
+        if (pid == 0) {
+            agent_spawn_child(child);
+        }
 
-    if (pid == -1 && errno == ENOSYS && args.flags == 0) {
-        pid = syscall(SYS_clone, SIGCHLD, 0, NULL, NULL, 0);
-    }
-
-    error = errno;
-
-    if (pid == 0) {
-        agent_spawn_child(child);
+    } else {
+        pid = agent_keeper_start(child, agent_spawn_child);
+        error = errno;
     }
 
     if (pid == -1) {
@@ -184,7 +177,7 @@ agent_spawn_program(agent_program_t *child, agent_tree_t *tree)
 
     child->pid = pid;
     agent_spawn_reports[child->report - 1].used = 1;
-    tree->session = pid;
+    tree->keeper = pid;
 
     return 0;
 }
@@ -206,6 +199,13 @@ agent_spawn_error(unsigned *number, int *directory)
     *directory = report->directory;
 
     return report->error;
+}
+
+
+void
+agent_spawn_failed(const agent_program_t *program, int error)
+{
+    agent_spawn_reports[program->report - 1].error = error;
 }
 
 

@@ -2,7 +2,7 @@
  * The processes of one command.  With a delegated cgroup2 directory each
  * command has a directory of its own: nothing leaves it, one write ends it,
  * and its time is counted, however its processes fork.  Without one it is
- * the session of the shell, best effort.
+ * what is below the command's keeper.
  */
 
 #include "agent.h"
@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "agent_keeper.h"
 
 
 #define AGENT_TREE_ABANDONED  64
@@ -41,8 +43,10 @@ agent_tree_init(int fd)
     agent_tree_root = fd;
 
     if (fd == -1) {
-        agent_log("no cgroup2 directory: what a command leaves running is "
-                  "found by its session only");
+        if (agent_keeper_init() == -1) {
+            agent_log("no pipe for keepers of processes, error %d", errno);
+        }
+
         return;
     }
 
@@ -80,14 +84,14 @@ int
 agent_tree_release(agent_tree_t *tree)
 {
     if (tree->number == 0) {
-        return tree->session == 0 || agent_session_count(tree->session) == 0;
+        return tree->keeper == 0 || agent_descendants_count(tree->keeper) == 0;
     }
 
     if (agent_tree_left(tree)) {
         return 0;
     }
 
-    tree->session = 0;
+    tree->keeper = 0;
     tree->empty = 0;
 
     /*
@@ -148,7 +152,7 @@ unsigned
 agent_tree_count(agent_tree_t *tree)
 {
     if (tree->number == 0) {
-        return tree->session ? agent_session_count(tree->session) : 0;
+        return tree->keeper ? agent_descendants_count(tree->keeper) : 0;
     }
 
     return agent_tree_each(tree, 0);
@@ -201,8 +205,8 @@ void
 agent_tree_kill(agent_tree_t *tree)
 {
     if (tree->number == 0) {
-        if (tree->session) {
-            agent_session_kill(tree->session);
+        if (tree->keeper) {
+            agent_descendants_kill(tree->keeper);
         }
 
         return;
@@ -224,7 +228,16 @@ agent_tree_cpu(agent_tree_t *tree)
     uint64_t  usage;
 
     if (tree->number == 0) {
-        return 0;
+
+        /* nothing is left of it once the keeper is gone */
+
+        usage = tree->keeper ? agent_descendants_cpu(tree->keeper) : 0;
+
+        if (usage > tree->usage) {
+            tree->usage = usage;
+        }
+
+        return tree->usage;
     }
 
     usage = tree->empty ? tree->usage : agent_tree_usage(tree);

@@ -6,10 +6,12 @@ it does can reach a process of the host.
 """
 
 import ctypes
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import traceback
@@ -17,7 +19,8 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                  # noqa: E402
-from gateway import AGENT, CACHE, alive, free_port, wait_for  # noqa: E402
+from gateway import (AGENT, CACHE, alive, free_port,             # noqa: E402
+                     in_namespace, pid_namespace, wait_for)
 from tap import check, main, same, test                      # noqa: E402
 
 NEWNS, NEWUSER, NEWPID, NEWIPC = 0x20000, 0x10000000, 0x20000000, 0x8000000
@@ -308,6 +311,83 @@ def search():
     check(b"/usr/bin/rg" in a.error["DETAIL"], "DETAIL", a.error)
     run("rm s/z*")
     same(ask().error, None)
+
+
+HIDE = os.path.dirname(os.path.abspath(__file__)) + "/../attack/hide"
+WAYS = ("clone_parent.c", "leader_gone.c", "respawner.py")
+
+
+def users():
+    """Host pids of processes of the commands' user that have not ended."""
+    with open("/proc/%d/task/%d/children" % (state["pid"],
+                                             state["pid"])) as f:
+        space = pid_namespace(int(f.read().split()[0]))
+    out = set()
+    for pid in in_namespace(space):
+        try:
+            tasks = os.listdir("/proc/%d/task" % pid)
+            if os.stat("/proc/%d" % pid).st_uid != 1879048192 + 1000 \
+                    and not user_of(pid) == 1879048192 + 1000:
+                continue
+            for task in tasks:
+                with open("/proc/%d/task/%s/stat" % (pid, task)) as f:
+                    if f.read().rpartition(")")[2].split()[0] not in "ZX":
+                        out.add(pid)
+        except OSError:
+            pass
+    return out
+
+
+def user_of(pid):
+    with open("/proc/%d/status" % pid) as f:
+        for line in f:
+            if line.startswith("Uid:"):
+                return int(line.split()[2])
+
+
+@test("agent/tcp-nobody-hides", seconds=300)
+def hides():
+    """Without a cgroup, and with another command that has to go on."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        tar.add(HIDE, "hide")
+    same(run("tar x && cd hide && for f in *.c; do gcc -w -o ${f%.c} $f "
+             "-lpthread || exit 1; done", stdin=data.getvalue(),
+             cpu_ms=60000, wall_ms=200000).result["EXIT_CODE"], 0)
+    run("sleep 290", detach=1, command_id="goes-on", digest=bytes(32),
+        wall_ms=290000)
+    others = users()
+    same(len(others), 1)
+    start = {"sh": "bash hide/%s.sh", "py": "python3 hide/%s.py",
+             "c": "hide/%s"}
+    for way in os.environ.get("WAYS", " ".join(WAYS)).split():
+        name, kind = way.split(".")
+        a = run("rm -f ready; " + start[kind] % name + "; sleep 9999 & wait",
+                env=("HIDE_READY=/home/sandbox/ready",), wall_ms=2500)
+        check(a.outcome in ("timeout", "output_limit", "cpu_limit"), way,
+              a.outcome)
+        wait_for(lambda: users() == others, 30, "the end of all of " + way)
+        same(run("test -e ready; echo $?").stdout, b"0\n", way)
+    with state["client"].send(wire.CANCEL, wire.fields(
+            ("COMMAND_ID", "goes-on"))) as sock:
+        same(state["client"].answer(sock).outcome, "cancelled")
+    wait_for(lambda: users() == set(), 30, "its end")
+
+
+@test("agent/tcp-cpu-of-the-tree")
+def cpu():
+    """Of processes whose parents are gone, and of those that are buried."""
+    burn = "python3 -c 'while True: pass'"
+    some = ("python3 -c 'import time\nwhile time.process_time() < 0.4: pass\n'"
+            "; touch burnt$i")
+    a = run("for i in 1 2; do export i; (setsid bash -c \"%s\" &); done; "
+            "until [ -e burnt1 -a -e burnt2 ]; do sleep 0.1; done" % some)
+    check(a.result["CPU_US"] > 700000, "CPU_US", a.result)
+    a = run("while true; do python3 -c 'for i in range(10**6): pass'; done",
+            cpu_ms=1000, wall_ms=60000)
+    same(a.outcome, "cpu_limit")
+    a = run("(setsid %s &); sleep 50" % burn, cpu_ms=1000, wall_ms=60000)
+    same(a.outcome, "cpu_limit")
 
 
 @test("agent/tcp-history")
