@@ -485,7 +485,7 @@ def state_disk_full():
                 os.remove(h.state + "/filler")
             h.sweep()
         finally:
-            subprocess.run(["umount", h.state], check=True)
+            subprocess.run(["umount", "-l", h.state], check=True)
             h.stop(check=sys.exc_info()[0] is None)
 
 
