@@ -65,8 +65,8 @@ ctl_list(int argc, char **argv)
         CTL_CONNECTION(&list.connection),
         { "long", NULL, "with size, time, and what else there is", 1,
           &list.lengthy, 'l' },
-        { "json", NULL, "a JSON object a line, as the gateway has it, and in "
-          "\"list\" which list it is of", 1,
+        { "json", NULL, "JSON, an object a line, as it came; \"list\" tells of "
+          "what", 1,
           &list.json, 0 },
         { NULL, NULL, NULL, 0, NULL, 0 }
     };
@@ -317,7 +317,9 @@ ctl_list_line(ctl_list_t *list, const json_t *entry)
             && json_object_set_new(copy, "list", json_string(list->what))
                == 0)
         {
-            text = json_dumps(copy, JSON_COMPACT);
+            text = json_dumps(copy, list->terminal
+                                    ? JSON_COMPACT|JSON_ENSURE_ASCII
+                                    : JSON_COMPACT);
         }
 
         json_decref(copy);
