@@ -36,6 +36,7 @@
 /* link: src/module/ngx_http_sandbox_stage.c */
 /* link: src/agent/agent_file_request.c src/agent/agent_path.c */
 /* link: src/agent/agent_request.c */
+/* link: src/wire/sandbox_record.c */
 /* link: src/wire/sandbox_wire.c src/wire/sandbox_utf8.c */
 /* link: -ljansson -lcrypto */
 
