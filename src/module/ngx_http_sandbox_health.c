@@ -865,7 +865,10 @@ ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe, ngx_err_t err,
 
     ngx_memzero(&host, sizeof(ngx_http_sandbox_host_t));
     ngx_http_sandbox_slot_set_host(probe->runner, &host);
-    ngx_http_sandbox_slot_set_egress(probe->runner, 0, NULL);
+
+    if (ngx_http_sandbox_slot_egress_taken(probe->runner) == probe->turn) {
+        ngx_http_sandbox_slot_set_egress(probe->runner, 0, NULL);
+    }
 
     ngx_http_sandbox_probe_learned(probe, &health, 0);
 

@@ -91,7 +91,8 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
     ngx_http_sandbox_health_get(slcf, &health);
 
     egress = ngx_http_sandbox_egress(r, ctx);
-    in_force = egress && ngx_http_sandbox_slot_egress(slcf->runner, NULL);
+    in_force = egress && slcf->runner
+               && ngx_http_sandbox_slot_egress(slcf->runner, NULL);
 
     /* names and numbers, and three texts that may be all escapes */
 

@@ -387,6 +387,14 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
         if (zctx->main->egress && slot->egress == NULL) {
             slot->egress = ngx_slab_calloc_locked(zctx->shpool,
                                     sizeof(ngx_http_sandbox_egress_counts_t));
+
+            if (slot->egress == NULL) {
+                ngx_log_error(NGX_LOG_WARN, shm_zone->shm.log, 0,
+                              "\"sandbox_zone %V\" has no room for what "
+                              "runners count of egress, so \"sandbox_metrics\" "
+                              "won't tell it: make it larger",
+                              &shm_zone->shm.name);
+            }
         }
 
         runner[i]->slot = slot;
