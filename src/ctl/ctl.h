@@ -81,6 +81,9 @@ int ctl_write(int fd, const void *data, size_t size);
 char *ctl_base64_encode(const uint8_t *data, size_t size);
 uint8_t *ctl_base64_decode(const char *text, size_t length, size_t *size);
 
+/* A word of a gateway's, such as an id; NULL for what is none. */
+const char *ctl_word(const char *text);
+
 /* 0: fit to be that; -1 after a sentence. */
 int ctl_conversation_check(const char *id);
 int ctl_command_check(const char *id);

@@ -134,9 +134,9 @@ ctl_ps_line(const json_t *receipt)
     char         text[64];
     const char  *id, *state, *outcome;
 
-    id = json_string_value(json_object_get(receipt, "commandId"));
-    state = json_string_value(json_object_get(receipt, "state"));
-    outcome = json_string_value(json_object_get(receipt, "outcome"));
+    id = ctl_word(json_string_value(json_object_get(receipt, "commandId")));
+    state = ctl_word(json_string_value(json_object_get(receipt, "state")));
+    outcome = ctl_word(json_string_value(json_object_get(receipt, "outcome")));
 
     if (outcome != NULL && strcmp(outcome, "exit") == 0) {
         snprintf(text, sizeof(text), "exit %lld", (long long)
@@ -156,7 +156,7 @@ ctl_ps_line(const json_t *receipt)
 }
 
 
-/* "2026-11-29T21:03:11.123Z" */
+/* "2026-11-29T21:03:11.123Z"; what is none might be for the terminal */
 
 static void
 ctl_ps_time(const json_t *receipt, const char *name)
@@ -165,7 +165,7 @@ ctl_ps_time(const json_t *receipt, const char *name)
 
     text = json_string_value(json_object_get(receipt, name));
 
-    if (text == NULL || strlen(text) < 19) {
+    if (text == NULL || strspn(text, "0123456789-T:") < 19) {
         printf("%-19s  ", "-");
         return;
     }

@@ -358,7 +358,13 @@ ctl_link_call(ctl_client_t *client, const char *conversation,
 static int
 ctl_link_print(const ctl_client_t *client, const char *url)
 {
-    const char  *slash;
+    const char  *slash, *p;
+
+    for (p = url; *p > ' ' && *p < 0x7f; p++) { /* void */ }
+
+    if (*p != '\0') {
+        return ctl_fault("the gateway's link is no URL");
+    }
 
     slash = strstr(client->url, "://");
     slash = slash != NULL ? strchr(slash + 3, '/') : NULL;

@@ -369,7 +369,9 @@ ctl_skills_list(int argc, char **argv)
 
     if (rc == 0 && plain.n) {
         all = json_pack("{so,sn}", "skills", all, "next");
-        json_dumpf(all, stdout, JSON_COMPACT);
+        json_dumpf(all, stdout, isatty(STDOUT_FILENO)
+                                ? JSON_COMPACT|JSON_ENSURE_ASCII
+                                : JSON_COMPACT);
         printf("\n");
 
     } else if (rc == 0) {
@@ -449,8 +451,8 @@ ctl_skills_line(const json_t *skill)
     const char    *name, *source, *description;
     const json_t  *files;
 
-    name = json_string_value(json_object_get(skill, "name"));
-    source = json_string_value(json_object_get(skill, "source"));
+    name = ctl_word(json_string_value(json_object_get(skill, "name")));
+    source = ctl_word(json_string_value(json_object_get(skill, "source")));
     files = json_object_get(skill, "files");
     description = json_string_value(json_object_get(
                             json_object_get(skill, "manifest"),

@@ -197,6 +197,7 @@ ctl_print(const json_t *value, const char *name, int depth)
         json_object_foreach((json_t *) value, key, item) {
             snprintf(path, sizeof(path), "%s%s%s", name == NULL ? "" : name,
                      name == NULL ? "" : ".", key);
+            ctl_name_blank(path);
             ctl_print(item, path, depth + 1);
         }
 

@@ -244,6 +244,13 @@ ctl_command_check(const char *id)
 }
 
 
+const char *
+ctl_word(const char *text)
+{
+    return text != NULL && ctl_id_valid(text, CTL_ID "._-", 64) ? text : NULL;
+}
+
+
 static int
 ctl_id_valid(const char *id, const char *letters, size_t max)
 {
