@@ -230,7 +230,7 @@ agent_list_record(const agent_list_entry_t *entry, uint8_t *p)
 
     h = entry->h;
 
-    if (h == NULL) {
+    if (entry->command != NULL) {
         length = agent_list_waiting(entry->command, p + 4);
 
     } else {

@@ -158,7 +158,7 @@ agent_remove_directory(agent_remove_t *r, unsigned *names)
             continue;
         }
 
-        place->handled = 1;
+        r->places[depth - 1].handled = 1;
         rc = agent_remove_name(r, d->d_name, d->d_off);
         (*names)++;
 

@@ -17,7 +17,7 @@ import wire                                                  # noqa: E402
 from gateway import alive, wait_for                          # noqa: E402
 from hold import HOLD, let_go_of                             # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import SANITIZED, check, main, same, test           # noqa: E402
 
 r = None
 DIGEST = bytes(32)
@@ -389,7 +389,7 @@ def flood_memory():
     print("# agent: Pss %d KiB before, at most %d KiB, %d KiB afterwards; "
           "%d MiB were written" % (before, most, after,
                                    a.result["STDOUT_BYTES"] >> 20))
-    check(most <= before + 2048, "Pss in KiB before and at most:", before,
+    check(SANITIZED or most <= before + 2048, "Pss in KiB before and at most:", before,
           most)
     check(a.result["STDOUT_BYTES"] > 50 << 20, "written", a.result)
 
