@@ -7,6 +7,7 @@ import re
 import select
 import socket
 import sys
+import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
@@ -272,6 +273,58 @@ def images():
             same(put, [201])
         return held(g, text, body, path="mcp")
     memory_is_bounded(one, "4m")
+
+
+@test("attack/log-control-characters")
+def log_control():
+    """Names, ids, headers and what the runner says, with all that forges a
+    line or a colour: each line of a log is nginx's own."""
+    evil = "a\n2026/01/01 00:00:00 [alert] 1#1: forged \x1b[2J\r\x7f\u202e"
+    quoted = urllib.parse.quote(evil)
+    with Gateway(runner="mock", workers=1, log_level="info",
+                 location="sandbox_tenant_claim org;") as g:
+        c = "v1/conversations/c"
+        text = token(org="x")
+        for method, path, body in (
+                ("GET", "v1/conversations/" + quoted, None),
+                ("PUT", c + "/fs/" + quoted, b"x"),
+                ("GET", c + "/fs/" + quoted, None),
+                ("GET", c + "/fs/x?cursor=" + quoted, None),
+                ("GET", c + "/commands/" + quoted, None),
+                ("GET", quoted, None),
+                ("POST", c + "/commands", {"command": evil, evil: evil}),
+                ("POST", c + "/commands", {"command": "true", "cwd": evil}),
+                ("POST", c + "/commands", {"command": "mock: detail=%s "
+                                           "error=bad_request" % quoted}),
+                ("POST", c + "/commands", {"command": "mock: detail=%s "
+                                           "error=%s" % (quoted, quoted)}),
+                ("POST", c + "/commands", {"command": "mock: frame=99,%s"
+                                           % quoted}),
+                ("POST", c + "/files", {"path": evil, "name": evil}),
+                ("POST", c + "/mcp", {"jsonrpc": "2.0", "id": evil,
+                                      "method": evil})):
+            g.request(method, path, body, token=text,
+                      headers={"Content-Type": "application/json"}
+                      if body else {})
+        for name in ("Sandbox-Conversation", "Mcp-Method", "Accept",
+                     "Mcp-Session-Id", "Content-Type", "If-Match", "Range",
+                     "User-Agent", "Authorization", "Origin"):
+            with socket.create_connection(("127.0.0.1", g.port)) as s:
+                s.settimeout(20)
+                s.sendall(b"POST /sandbox/v1/conversations/c/mcp HTTP/1.1\r\n"
+                          b"Host: localhost\r\nConnection: close\r\n"
+                          b"Content-Length: 2\r\n%s: a\x1b[2J\x9b\xe2\x80\xae"
+                          b"\x07z\r\n\r\n{}" % name.encode())
+                while s.recv(4096):
+                    pass
+        same(g.request("GET", c, token=token(sub=evil, org=evil)).status, 401)
+        for log in ("logs/error.log", "logs/access.log"):
+            with open(g.path(log), "rb") as f:
+                lines = f.read().split(b"\n")
+            for line in lines:
+                check(not re.search(rb"[\x00-\x1f\x7f]", line), log, line)
+                check(not line.startswith(b"2026/01/01 00:00:00"), log, line)
+            check(len(lines) > 10 or "error" in log, log, lines)
 
 
 main()
