@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
@@ -20,7 +21,7 @@ import wire                                                  # noqa: E402
 from gateway import alive, cgroup_folders, die_with_parent   # noqa: E402
 from gateway import loop_devices, mounts, wait_for           # noqa: E402
 from kill_at import STEPS, KillAt, points                    # noqa: E402
-from runner import Runner, session, tenant                   # noqa: E402
+from runner import Runner, tenant                            # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 ALL = bool(os.environ.get("SANDBOX_CRASH_ALL"))
@@ -269,6 +270,56 @@ def running():
                 check(False, "refused", a)
         gone()
     deaths("running", prepare, act, after)
+
+
+@test("crash/runner-restarted-while-busy", seconds=LONG)
+def busy():
+    """SIGTERM, at any moment, while sandboxes are made, woken, replaced,
+    deleted and used, and then another runner."""
+    old = ("runs", "wakes", "goes", "resets")
+    for _ in range(20 if ALL else 2):
+        for name in old:
+            same(r.command(name, "echo kept > f").code, None)
+        pid = int(r.record("wakes")["pid"])
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: r.record("wakes")["pid"] == "0", 30, "the stop")
+
+        jobs = {
+            "runs": lambda: r.command("runs", "sleep 0.2; echo 1 >> log"),
+            "wakes": lambda: r.command("wakes", "cat f"),
+            "goes": lambda: r.call(wire.DELETE, "goes",
+                                   tenant=tenant("goes")),
+            "resets": lambda: r.call(wire.RESET, "resets",
+                                     tenant=tenant("resets")),
+            "new": lambda: r.command("new", "echo new"),
+        }
+        answers = {}
+        threads = [threading.Thread(target=lambda n=n: answers.update(
+            {n: ask(jobs[n])})) for n in jobs]
+        for t in threads:
+            t.start()
+        time.sleep(random.random() / 3)
+        same(r.end(signal.SIGTERM), 0)
+        r.start()
+        for t in threads:
+            t.join(60)
+            check(not t.is_alive(), "a client still waits")
+
+        lines = len(r.command("runs", "cat log").stdout.split())
+        check(lines == 1 or lines == 0 and not done(answers["runs"]),
+              "what ran", lines, answers["runs"])
+        for name in ("runs", "wakes"):
+            same(r.command(name, "cat f").stdout, b"kept\n", name)
+        if done(answers["goes"]):
+            same(state("goes"), "none", "what was answered")
+        a = r.command("resets", "cat f || echo none").stdout
+        check(a == b"none\n" or a == b"kept\n"
+              and not done(answers["resets"]), "replaced", a)
+        if done(answers["wakes"]):
+            same(answers["wakes"].stdout, b"kept\n")
+        for name in old + ("new",):
+            same(r.call(wire.DELETE, name, tenant=tenant(name)).code, None)
+        clean()
 
 
 @test("crash/runner-while-starting", seconds=LONG)
