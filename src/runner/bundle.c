@@ -183,8 +183,7 @@ runner_bundle_mounts(const runner_bundle_t *bundle)
         const char  *options[8];
     } list[] = {
         { "/proc", "proc", { "nosuid", "noexec", "nodev", NULL } },
-        { "/dev", "tmpfs",
-          { "nosuid", "noexec", "mode=755", "size=64k", NULL } },
+        { "/dev", "bind", { "bind", "nosuid", "noexec", NULL } },
         { "/dev/pts", "devpts",
           { "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620",
             "max=64", NULL } },
@@ -194,12 +193,15 @@ runner_bundle_mounts(const runner_bundle_t *bundle)
 
     mounts = json_array();
 
+    /* of /dev the runtime sees the sandbox's own, see devices.h */
+
     for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 
         mount = json_pack("{s:s, s:s, s:s, s:o}",
                           "destination", list[i].destination,
                           "type", list[i].type,
-                          "source", list[i].type,
+                          "source", strcmp(list[i].type, "bind") == 0
+                                    ? "/dev" : list[i].type,
                           "options",
                           runner_bundle_strings((const char **)
                                                 list[i].options));

@@ -11,6 +11,7 @@
 
 #define _GNU_SOURCE
 #include <stddef.h>
+#include <unistd.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -35,8 +36,17 @@ runner_devices_mount(void)
         { "/dev/tty", 5, 0 }
     };
 
+    static const char  *links[][2] = {
+        { "/proc/self/fd", "/dev/fd" },
+        { "/proc/self/fd/0", "/dev/stdin" },
+        { "/proc/self/fd/1", "/dev/stdout" },
+        { "/proc/self/fd/2", "/dev/stderr" },
+        { "/proc/kcore", "/dev/core" },
+        { "pts/ptmx", "/dev/ptmx" }
+    };
+
     if (mount("tmpfs", "/dev", "tmpfs", MS_NOSUID|MS_NOEXEC,
-              "mode=755,size=4k,nr_inodes=8")
+              "mode=755,size=4k,nr_inodes=16")
         == -1)
     {
         return -1;
@@ -53,5 +63,12 @@ runner_devices_mount(void)
         }
     }
 
-    return 0;
+    for (i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+        if (symlink(links[i][0], links[i][1]) == -1) {
+            return -1;
+        }
+    }
+
+    return mkdir("/dev/pts", 0755) == -1 || mkdir("/dev/shm", 0755) == -1
+           ? -1 : 0;
 }
