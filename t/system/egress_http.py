@@ -90,8 +90,8 @@ def by_reload():
         # something that lives, with a tunnel of its own
         r = g.command("c", "exec 3<>/dev/tcp/127.0.0.1/3128; printf "
                       "'CONNECT index.test:443 HTTP/1.1\\r\\nHost: "
-                      "index.test:443\\r\\n\\r\\n' >&3; head -1 <&3; "
-                      "cat <&3 >/dev/null; echo over; sleep 100",
+                      "index.test:443\\r\\n\\r\\n' >&3; head -1 <&3 > ~/open; "
+                      "cat <&3 >/dev/null; echo over > ~/over; sleep 1000",
                       background=True, commandId="alive")
         same(r.status, 202, r)
 
@@ -105,7 +105,13 @@ def by_reload():
             return int(text.split(line)[1].split("\n")[0]) \
                 if line in text else -1
 
-        wait_for(lambda: metric("open") == 1, LONG, "an open tunnel")
+        def written(name):
+            return g.run("c", "cat ~/" + name)["stdout"]
+
+        wait_for(lambda: " 200 " in written("open"), LONG, "an open tunnel")
+        # a new worker asks for the counters at once
+        g.reload()
+        wait_for(lambda: metric("open") == 1, LONG, "the open tunnel's count")
         check(metric("tunnels_total") >= 3, "tunnels")
         check(metric("received_bytes_total") > 1000, "bytes")
 
@@ -114,7 +120,7 @@ def by_reload():
             "https://index", "https://files"))
         wait_for(lambda: limits(g)["allow"] == ["files.test", "other.test"]
                  and limits(g)["inForce"], LONG, "the new table")
-        wait_for(lambda: metric("open") == 0, LONG, "the tunnel's end")
+        wait_for(lambda: written("over"), LONG, "the tunnel's end")
         r = g.run("c", "curl -sS https://index.test/hello")
         check(r["exitCode"] != 0 and "403" in r["stderr"], "refused", r)
         same(r["sandboxId"], first["sandboxId"], "the sandbox")
