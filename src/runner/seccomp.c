@@ -25,6 +25,7 @@
 
 #define RUNNER_CLONE_NAMESPACES  0x7e020000u     /* CLONE_NEW*, all of them */
 #define RUNNER_SECCOMP_LIMITS    16              /* RLIM_NLIMITS */
+#define RUNNER_SECCOMP_OPTIONS   128             /* of a socket, by number */
 
 
 static const char  *runner_seccomp_allowed[] = {
@@ -94,7 +95,7 @@ static const char  *runner_seccomp_allowed[] = {
 
     /* pipes, sockets (families are limited below), System V and POSIX IPC */
     "pipe", "pipe2", "bind", "listen", "accept", "accept4",
-    "connect", "getsockname", "getpeername", "getsockopt", "setsockopt",
+    "connect", "getsockname", "getpeername", "getsockopt",
     "shutdown", "send", "recv", "sendto", "recvfrom", "sendmsg", "recvmsg",
     "sendmmsg", "recvmmsg", "shmat", "shmdt", "shmctl", "semget",
     "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl",
@@ -129,6 +130,55 @@ static const char  *runner_seccomp_refused[] = {
  */
 
 
+/*
+ * What these make the kernel keep for a socket - reports, programs, keys,
+ * groups, labels - is counted for nobody, or once for the whole host, and a
+ * user can have many sockets.  Numbers where headers differ.
+ */
+
+static const struct {
+    int  level;
+    int  name;
+} runner_seccomp_reports[] = {
+    { SOL_SOCKET, SO_ATTACH_FILTER },
+    { SOL_SOCKET, SO_ATTACH_BPF },
+    { SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF },
+    { SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF },
+    { SOL_SOCKET, SO_TIMESTAMPING_OLD },
+    { SOL_SOCKET, SO_TIMESTAMPING_NEW },
+    { SOL_SOCKET, SO_ZEROCOPY },
+    { SOL_SOCKET, SO_TXTIME },
+
+    { IPPROTO_IP, IP_RECVERR },
+    { IPPROTO_IP, 26 },                          /* IP_RECVERR_RFC4884 */
+    { IPPROTO_IP, IP_ADD_MEMBERSHIP },
+    { IPPROTO_IP, IP_BLOCK_SOURCE },
+    { IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP },
+    { IPPROTO_IP, IP_MSFILTER },
+    { IPPROTO_IP, MCAST_JOIN_GROUP },
+    { IPPROTO_IP, MCAST_BLOCK_SOURCE },
+    { IPPROTO_IP, MCAST_JOIN_SOURCE_GROUP },
+    { IPPROTO_IP, MCAST_MSFILTER },
+
+    { IPPROTO_IPV6, IPV6_RECVERR },
+    { IPPROTO_IPV6, 31 },                        /* IPV6_RECVERR_RFC4884 */
+    { IPPROTO_IPV6, IPV6_JOIN_GROUP },
+    { IPPROTO_IPV6, IPV6_JOIN_ANYCAST },
+    { IPPROTO_IPV6, 32 },                        /* IPV6_FLOWLABEL_MGR */
+    { IPPROTO_IPV6, MCAST_JOIN_GROUP },
+    { IPPROTO_IPV6, MCAST_BLOCK_SOURCE },
+    { IPPROTO_IPV6, MCAST_JOIN_SOURCE_GROUP },
+    { IPPROTO_IPV6, MCAST_MSFILTER },
+
+    { IPPROTO_TCP, 14 },                         /* TCP_MD5SIG */
+    { IPPROTO_TCP, 31 },                         /* TCP_ULP */
+    { IPPROTO_TCP, 32 },                         /* TCP_MD5SIG_EXT */
+    { IPPROTO_TCP, 38 },                         /* TCP_AO_ADD_KEY */
+    { IPPROTO_TCP, 39 },                         /* TCP_AO_DEL_KEY */
+    { IPPROTO_TCP, 40 }                          /* TCP_AO_INFO */
+};
+
+
 /* Huge pages are the host's, reserved for its own programs, and not limited. */
 
 static const struct {
@@ -142,6 +192,8 @@ static const struct {
 };
 
 
+static int runner_seccomp_options(json_t *rules);
+static int runner_seccomp_range(json_t *rules, int level, int first, int n);
 static int runner_seccomp_memory(json_t *rules);
 static int runner_seccomp_cores(json_t *rules);
 static int runner_seccomp_nothing(json_t *rules, const char *name,
@@ -223,15 +275,15 @@ runner_seccomp(void)
                                                "SCMP_CMP_GT")));
     }
 
-    rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ALLOW", 0,
-              json_pack("[o, o]",
-                        runner_seccomp_arg(0, AF_NETLINK, 0, "SCMP_CMP_EQ"),
-                        runner_seccomp_arg(2, 0, 0, "SCMP_CMP_EQ")));
+    /*
+     * Not netlink, though getifaddrs asks by it: what waits in its sockets is
+     * memory of the kernel's that is counted for nobody.
+     */
 
     rc |= runner_seccomp_rule(rules, "socket", "SCMP_ACT_ERRNO",
               EAFNOSUPPORT,
               json_pack("[o]", runner_seccomp_arg(0, AF_NETLINK, 0,
-                                                  "SCMP_CMP_GT")));
+                                                  "SCMP_CMP_GE")));
 
     for (i = 0; i < sizeof(personalities) / sizeof(personalities[0]); i++) {
         rc |= runner_seccomp_rule(rules, "personality", "SCMP_ACT_ALLOW", 0,
@@ -239,6 +291,7 @@ runner_seccomp(void)
                                                       "SCMP_CMP_EQ")));
     }
 
+    rc |= runner_seccomp_options(rules);
     rc |= runner_seccomp_memory(rules);
     rc |= runner_seccomp_cores(rules);
 
@@ -266,6 +319,65 @@ runner_seccomp(void)
     }
 
     return seccomp;
+}
+
+
+static int
+runner_seccomp_options(json_t *rules)
+{
+    int     rc;
+    size_t  i;
+
+    static const int  levels[] = {
+        SOL_SOCKET, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP
+    };
+
+    rc = runner_seccomp_rule(rules, "setsockopt", "SCMP_ACT_ALLOW", 0,
+             json_pack("[o]", runner_seccomp_arg(1, IPPROTO_UDP, 0,
+                                                 "SCMP_CMP_EQ")));
+
+    for (i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
+        rc |= runner_seccomp_range(rules, levels[i], 0,
+                                   RUNNER_SECCOMP_OPTIONS);
+    }
+
+    return rc;
+}
+
+
+/*
+ * Options from `first` on, n of them: by one rule, or in halves if some of
+ * them are refused.  One rule for all would go before those for some.
+ */
+
+static int
+runner_seccomp_range(json_t *rules, int level, int first, int n)
+{
+    size_t  i;
+    int     refused;
+
+    refused = 0;
+
+    for (i = 0; i < sizeof(runner_seccomp_reports)
+                    / sizeof(runner_seccomp_reports[0]); i++)
+    {
+        refused |= runner_seccomp_reports[i].level == level
+                   && runner_seccomp_reports[i].name >= first
+                   && runner_seccomp_reports[i].name < first + n;
+    }
+
+    if (refused && n > 1) {
+        return runner_seccomp_range(rules, level, first, n / 2)
+               | runner_seccomp_range(rules, level, first + n / 2, n / 2);
+    }
+
+    return runner_seccomp_rule(rules, "setsockopt",
+               refused ? "SCMP_ACT_ERRNO" : "SCMP_ACT_ALLOW",
+               refused ? ENOPROTOOPT : 0,
+               json_pack("[o, o]",
+                         runner_seccomp_arg(1, level, 0, "SCMP_CMP_EQ"),
+                         runner_seccomp_arg(2, UINT32_MAX - (n - 1), first,
+                                            "SCMP_CMP_MASKED_EQ")));
 }
 
 

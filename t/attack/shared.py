@@ -203,6 +203,42 @@ ready(most(fill, 450))
         check(mib < 256, "MiB of the host's memory for sockets:", mib)
 
 
+@test("attack/shared-memory-of-nobody")
+def nobodys():
+    """Kernel memory that is in nobody's group: with these, some MiB of a user
+    were gigabytes of the host."""
+    options = [(1, n) for n in (26, 50, 51, 52, 37, 65, 60, 61)] \
+        + [(0, n) for n in (11, 26, 35, 38, 39, 41, 42, 43, 46, 48)] \
+        + [(41, n) for n in (25, 31, 20, 27, 32, 42, 43, 46, 48)] \
+        + [(6, n) for n in (14, 31, 32, 38, 39, 40)]
+    got = python("other", """
+for level, name in %r:
+    for family in (2, 10):
+        for kind in (1, 2):
+            s = socket.socket(family, kind)
+            for value in (1, bytes(4), bytes(16), bytes(136), bytes(264)):
+                try:
+                    s.setsockopt(level, name, value)
+                    print(level, name, 'is taken')
+                except OSError as e:
+                    if e.errno != errno.ENOPROTOOPT:
+                        print(level, name, e)
+            # the kernel looks at half of the argument
+            buffer = ctypes.create_string_buffer(264)
+            for high in (1 << 32, 1 << 63):
+                for a, b in ((level + high, name), (level, name + high)):
+                    if call(54, s.fileno(), a, b, buffer, 264) \\
+                            not in ('ENOPROTOOPT', 'ENOSYS'):
+                        print(level, name, high)
+            s.close()
+for level, name, value in ((1, 2, 1), (1, 7, 9999), (1, 8, 9999), (1, 9, 1),
+                           (6, 1, 1), (6, 4, 60), (1, 15, 1), (1, 20, bytes(16)),
+                           (0, 1, 16), (0, 2, 60)):
+    socket.socket().setsockopt(level, name, value)
+""" % (options,))
+    same(got, "")
+
+
 @test("attack/shared-memory-pressure")
 def pressure():
     """Where the host has no memory left, sandboxes go before its programs:

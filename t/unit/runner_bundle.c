@@ -354,7 +354,7 @@ calls(json_t *root)
         "syslog", "swapon", "reboot", "clock_settime", "settimeofday",
         "sethostname", "move_mount", "open_tree", "fsopen", "mount_setattr",
         "quotactl", "acct", "iopl", "clone", "socket", "personality",
-        "socketpair", "mmap", "memfd_create", "shmget", "prlimit64",
+        "socketpair", "setsockopt", "mmap", "memfd_create", "shmget", "prlimit64",
         "setrlimit", "io_setup", "io_submit", "cachestat", "memfd_secret",
         "a_call_of_the_future"
     };
