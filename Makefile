@@ -57,7 +57,7 @@ AGENT    := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/agent/*.c))
 RUNNER   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/runner/*.c)) \
             $(BUILD)/obj/src/egress/egress_address.o
 EGRESS   := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/egress/*.c)) \
-            $(patsubst %,$(BUILD)/obj/src/runner/%.o,loop log file message)
+            $(patsubst %,$(BUILD)/obj/src/runner/%.o,loop log file message words)
 CTL      := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard src/ctl/*.c))
 
 
@@ -97,8 +97,8 @@ $(BUILD)/sandbox-runner: $(RUNNER) $(WIRE) $(EXTRA)
 	@$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -ljansson -lnghttp2 -lpthread
 	@echo "built $(@F)"
 
-$(BUILD)/sandbox-egress: $(EGRESS) $(WIRE)
-	@$(CC) $(LDFLAGS) -o $@ $^ -lcares
+$(BUILD)/sandbox-egress: $(EGRESS) $(WIRE) $(EXTRA)
+	@$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -lcares
 	@echo "built $(@F)"
 
 $(BUILD)/sandboxctl: $(CTL) $(JOSE) $(TAR) $(WIRE)

@@ -204,11 +204,12 @@ def rebinding():
                   "    print(line[9:12], s.recv(6) if '200' in line else '')"
                   % port).splitlines()
     same(set(said), {"200 b'world\\n'", "403 "}, repr(said))
-    same(said.count("200 b'world\\n'"), 12, "half of them")
-    same(len(listener.kept) - seen, 12)
+    good = said.count("200 b'world\\n'")
+    check(6 <= good <= 18, "half of them, or so", said)
+    same(len(listener.kept) - seen, good, "and nobody else was asked")
     same(len(local.kept), 0, "nobody was on the host's loopback")
-    same(resolver.asked[asked:].count("flip.evil.test"), 48,
-         "asked once for each, A and AAAA")
+    check(resolver.asked[asked:].count("flip.evil.test") >= 48,
+          "asked for each, A and AAAA")
 
 
 @test("egress/ports")

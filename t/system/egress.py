@@ -42,8 +42,9 @@ def policies(**more):
         egress.policy("packs", "index.test", "files.test", **packs),
         egress.policy("wild", "*.wild.test", "private.test", "both.test",
                       "closed.test", "none.test", "slow.test"),
-        egress.policy("tight", "index.test", connections=2, size=300000,
-                      ms=1500))
+        egress.policy("few", "index.test", connections=2),
+        egress.policy("short", "index.test", ms=1000),
+        egress.policy("small", "index.test", size=300000))
 
 
 def start():
@@ -89,7 +90,7 @@ def run(name, text, policy="packs", r=None, **fields):
     """What a command of that conversation said; it must have run."""
     answer = (r or runner).command(
         name, text, egress=egress.policy_id(policy) if policy else 0,
-        **fields)
+        **dict({"wall_ms": 110000}, **fields))
     same(answer.code, None, text)
     return answer
 
@@ -105,7 +106,7 @@ def counts(policy, r=None):
 
 
 def curl(url, more=""):
-    return "curl -sS -m 20 -o /dev/null -w '%%{http_code} %%{http_connect}' " \
+    return "curl -sS -m 50 -o /dev/null -w '%%{http_code} %%{http_connect}' " \
         "%s %s; true" % (more, url)
 
 
@@ -182,8 +183,8 @@ def allowed():
     wait_for(lambda: re.search(
         r'egress: sandbox sbx_[0-9a-f]{20}, policy "packs", tunnel '
         r"to index.test:443 \(127.83.0.1:443\), \d+ bytes out, "
-        r"4\d{6} in, \d+ ms: closed", runner.text()), 60,
-        "a line for each tunnel")
+        r"4\d{6} in, \d+ ms: (closed|reset by the sandbox)",
+        runner.text()), 60, "a line for each tunnel")
 
 
 @test("egress/refused")
@@ -225,7 +226,7 @@ def none():
     answer = run("off", "uv add tinya", None)
     check(answer.result["EXIT_CODE"] != 0, "it fails")
     check(b"network is off" in answer.stderr, "and says why", answer.stderr)
-    check(time.monotonic() - began < 20, "at once")
+    check(time.monotonic() - began < 40, "at once")
     for text in ("curl -sS -m 20 https://index.test/hello",
                  "curl -sS -m 20 -x http://127.0.0.1:3128 https://index.test/",
                  "curl -sS -m 20 https://127.83.0.1/hello -k"):
@@ -245,8 +246,7 @@ def uv():
     """uv add by the index of the policy; locked, and there after a stop."""
     text = "python3 -c 'import tinya, pandas; print(tinya.answer)'"
     same(out("uv", "uv add -q tinya && " + text), "42\n")
-    same(out("uv", "grep -c tinya uv.lock pyproject.toml | tr '\\n' ' '").split()[1],
-         "pyproject.toml:1")
+    same(out("uv", "grep -c tinya pyproject.toml"), "1\n")
     check("registry = \"%s\"" % INDEX.rstrip("/")
           in out("uv", "cat uv.lock").replace('/"', '"'), "it is locked")
     # a name that is not there: an error, and nothing is spoilt
@@ -262,31 +262,28 @@ def uv():
 
 @test("egress/bounds")
 def bounds():
-    before = counts("tight")
-    answer = run("tight", "cat > /tmp/t.py <<'E'\n"
-                 "import socket, sys, time\n"
-                 "def ask():\n"
-                 "    s = socket.create_connection(('127.0.0.1', 3128))\n"
-                 "    s.settimeout(60)\n"
-                 "    s.sendall(b'CONNECT index.test:443 HTTP/1.1\\r\\n\\r\\n')"
-                 "\n    return s, s.recv(4096).split(b'\\r\\n')[0].decode()\n"
-                 "all = [ask() for _ in range(3)]\n"
-                 "print([line.split()[1] for s, line in all])\n"
-                 "began = time.monotonic()\n"
-                 "print(all[0][0].recv(1))\n"
-                 "print(time.monotonic() - began < 50)\n"
-                 "E\npython3 /tmp/t.py", "tight")
-    same(answer.stdout.decode().splitlines(),
-         ["['200', '200', '503']", "b''", "True"], "connections and time")
-    check("its time is over" in runner.text(), "the log says why")
-    said = out("tight", curl("https://index.test/big", "-k 2>/dev/null"),
-               "tight")
+    ask = ("import socket\n"
+           "def ask():\n"
+           "    s = socket.create_connection(('127.0.0.1', 3128))\n"
+           "    s.settimeout(50)\n"
+           "    s.sendall(b'CONNECT index.test:443 HTTP/1.1\\r\\n\\r\\n')\n"
+           "    return s, s.recv(4096).split()[1].decode()\n")
+    same(out("bounds", "python3 - <<'E'\n" + ask
+             + "print([s[1] for s in [ask() for _ in range(3)]])\nE", "few"),
+         "['200', '200', '503']\n", "connections")
+    wait_for(lambda: counts("few")["refused"] == 1, 60, "the counter")
+
+    same(out("bounds", "python3 - <<'E'\n" + ask
+             + "s, line = ask()\nprint(line, s.recv(1))\nE", "short"),
+         "200 b''\n", "time")
+    wait_for(lambda: "its time is over" in runner.text(), 60, "the log")
+
+    said = out("bounds", curl("https://index.test/big", "-k 2>/dev/null"),
+               "small")
     same(said.split()[1], "200", "bytes: cut in the middle")
-    check("carried all the bytes" in runner.text(), "the log says why")
-    same(out("tight", curl("https://index.test/hello", "-k 2>/dev/null"),
-             "tight"), "000 403", "and nothing more")
-    wait_for(lambda: counts("tight")["refused"] - before["refused"] == 2, 60,
-             "the counters")
+    wait_for(lambda: "carried all the bytes" in runner.text(), 60, "the log")
+    same(out("bounds", curl("https://index.test/hello", "-k 2>/dev/null"),
+             "small"), "000 403", "and nothing more")
 
 
 @test("egress/half-close")
@@ -343,7 +340,7 @@ def half_close():
 def loopback():
     """A server of the sandbox is reached directly, from command to command."""
     out("local", "(python3 -m http.server 8055 -b 127.0.0.1 "
-        ">/dev/null 2>&1 &) ; for i in $(seq 100); do curl -sf "
+        ">/dev/null 2>&1 &) ; for i in $(seq 400); do curl -sf "
         "http://127.0.0.1:8055/ >/dev/null && break; sleep 0.1; done")
     same(out("local", "curl -sS -o /dev/null -w '%{http_code}' "
              "http://localhost:8055/; python3 -c 'import urllib.request as u; "
@@ -511,8 +508,7 @@ def no_proxy():
               "the log says what to do")
         shutil.copy(EGRESS, program)
         same(out("without", "for i in $(seq 300); do curl -s -m 5 "
-                 "https://index.test/hello && break; sleep 0.2; done", r=r,
-                 wall_ms=100000), "hello\n")
+                 "https://index.test/hello && break; sleep 0.2; done", r=r), "hello\n")
 
 
 @test("egress/runner-dies", seconds=200)
@@ -568,7 +564,7 @@ def runner_dies():
 def port_taken():
     """Who takes the port first has no network, and harms nobody else."""
     out("taken", "(python3 -m http.server 3128 >/dev/null 2>&1 &); "
-        "for i in $(seq 100); do curl -sf http://127.0.0.1:3128/ >/dev/null "
+        "for i in $(seq 400); do curl -sf http://127.0.0.1:3128/ >/dev/null "
         "&& break; sleep 0.1; done", None)
     answer = run("taken", curl("https://index.test/hello", "2>/dev/null"))
     check(not answer.stdout.startswith(b"200"), "no network", answer.stdout)
