@@ -179,9 +179,9 @@ ctl_measure_line(char *line, unsigned columns, const ctl_measure_t *m)
     }
 
     if (used + CTL_MEASURE_TIME <= room) {
-        n += snprintf(tail + n, sizeof(tail) - (size_t) n, "%9s",
-                      ctl_time_text(time, m->known ? ctl_measure_left(m)
-                                                   : m->elapsed / 1000));
+        snprintf(tail + n, sizeof(tail) - (size_t) n, "%9s",
+                 ctl_time_text(time, m->known ? ctl_measure_left(m)
+                                              : m->elapsed / 1000));
         used += CTL_MEASURE_TIME;
     }
 

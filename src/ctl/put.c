@@ -204,6 +204,7 @@ ctl_put_file(ctl_put_t *put, const char *file, int several)
     label = strcmp(file, "-") == 0 ? strdup("stdin")
                                    : ctl_name_shell(file, strlen(file));
     memset(&place, 0, sizeof(ctl_place_t));
+    memset(&status, 0, sizeof(struct stat));
 
     if (label == NULL) {
         rc = ctl_fault("no memory");

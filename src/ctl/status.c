@@ -108,7 +108,7 @@ ctl_status_gateway(ctl_client_t *client)
     /* the limits say the same and more, but not to everybody */
 
     limits = ctl_status_get(client, "v1/limits");
-    ctl_print(limits != NULL ? limits : health, NULL, 0);
+    ctl_print(limits != NULL ? limits : health, "", 0);
 
     if (limits == NULL) {
         ready = 0;
@@ -149,7 +149,7 @@ ctl_status_object(ctl_client_t *client, const char *path)
         return -1;
     }
 
-    ctl_print(object, NULL, 0);
+    ctl_print(object, "", 0);
     json_decref(object);
 
     return 0;
@@ -195,8 +195,8 @@ ctl_print(const json_t *value, const char *name, int depth)
 
     case JSON_OBJECT:
         json_object_foreach((json_t *) value, key, item) {
-            snprintf(path, sizeof(path), "%s%s%s", name == NULL ? "" : name,
-                     name == NULL ? "" : ".", key);
+            snprintf(path, sizeof(path), "%s%s%s", name,
+                     name[0] == '\0' ? "" : ".", key);
             ctl_name_blank(path);
             ctl_print(item, path, depth + 1);
         }

@@ -738,15 +738,18 @@ ctl_move_refused(ctl_move_t *move)
         return 0;
     }
 
-    if ((move->up == NULL || move->up->size >= 0)
+    /* it goes either up or down */
+
+    if ((down != NULL || move->up->size >= 0)                   /* NOLINT */
         && (status == 429 || status >= 502) && ctl_move_later(move))
     {
         return ctl_move_pause(move, move->after * 1000) == -1 ? -1 : 1;
     }
 
-    return move->up != NULL
-           ? ctl_reply_check_of(&move->reply, move->up->label, move->up->hints)
-           : ctl_reply_check_of(&move->reply, down->label, NULL);
+    return down != NULL
+           ? ctl_reply_check_of(&move->reply, down->label, NULL)
+           : ctl_reply_check_of(&move->reply, move->up->label,
+                                move->up->hints);
 }
 
 
