@@ -261,7 +261,11 @@ sub example
     local $/;
     my $text = <$in>;
 
+    $text =~ s!^#(sandbox_\w+ [^;\n]*\{\n)((?:#.*\n)+?)#\}!
+               my ($first, $rest) = ($1, $2);
+               $first . ($rest =~ s/^#//mgr) . "\x7d"!mge if $all;
     $text =~ s/^(\s*)#(sandbox_)/$1$2/mg if $all;
+    $text =~ s{/etc/nginx/sandbox-ca\.pem}{DIR/cert.pem}g;
     $text =~ s{/etc/nginx/sandbox-runner\.key}{DIR/runner.key}g;
     $text =~ s{/etc/nginx/sandbox-issuer\.pem}{DIR/public.pem}g;
     $text =~ s{/etc/nginx/sandbox-issuer\.json}{DIR/set.json}g;
