@@ -8,7 +8,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <unistd.h>
+#include <linux/capability.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -87,4 +89,19 @@ runner_child_reap(void)
     }
 
     pthread_rwlock_unlock(&runner_child_lock);
+}
+
+
+int
+runner_child_unlimited(void)
+{
+    struct __user_cap_data_struct    data[_LINUX_CAPABILITY_U32S_3];
+    struct __user_cap_header_struct  header;
+
+    memset(data, 0, sizeof(data));
+    header.version = _LINUX_CAPABILITY_VERSION_3;
+    header.pid = 0;
+
+    return syscall(SYS_capget, &header, data) == 0
+           && (data[0].effective & CAP_TO_MASK(CAP_SYS_RESOURCE)) != 0;
 }

@@ -28,5 +28,8 @@ int runner_child_wait(pid_t pid, int ms);
  */
 void runner_child_reap(void);
 
+/* 1: this process has CAP_SYS_RESOURCE */
+int runner_child_unlimited(void);
+
 
 #endif /* RUNNER_CHILD_H */

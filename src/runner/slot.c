@@ -28,6 +28,7 @@
 #include <sys/wait.h>
 
 #include "bundle.h"
+#include "child.h"
 #include "file.h"
 #include "idmap.h"
 #include "image.h"
@@ -390,13 +391,18 @@ runner_slot_processes(const runner_slot_t *slot)
 
 /*
  * Where the host itself runs out of memory, all in sandboxes goes before its
- * own programs: nothing inside can get below what we write here.
+ * own programs: nothing inside can get below what we write here.  That takes
+ * CAP_SYS_RESOURCE; without it a user would only get below the agent.
  */
 
 static void
 runner_slot_memory(const runner_slot_t *slot)
 {
     char  path[64];
+
+    if (!runner_child_unlimited()) {
+        return;
+    }
 
     snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", slot->record.pid);
 

@@ -253,12 +253,13 @@ for n in (-1000, -999, -500, -1, 0, 100, 499):
         pass
 print(open('/proc/self/oom_score_adj').read().strip())
 """)
-    with open("/proc/%d/oom_score_adj" % agent) as f:
-        check(int(f.read()) >= 500, "the agent's")
     # only with this can the runner write what nobody gets below
     with open("/proc/self/status") as f:
         rights = int(re.search(r"CapEff:\s+(\w+)", f.read()).group(1), 16)
-    check(int(got) >= (500 if rights & 1 << 24 else 0), "a user's:", got)
+    least = 500 if rights & 1 << 24 else 0
+    with open("/proc/%d/oom_score_adj" % agent) as f:
+        check(int(f.read()) >= least, "the agent's")
+    check(int(got) >= least, "a user's:", got)
 
 
 @test("attack/shared-core-pattern")
