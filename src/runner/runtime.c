@@ -202,6 +202,7 @@ runner_runtime_run(runner_runtime_t *runtime, unsigned number, int bundle,
 void
 runner_runtime_delete(runner_runtime_t *runtime, unsigned number)
 {
+    int          dir;
     char         name[64], path[PATH_MAX + 80];
     struct stat  st;
 
@@ -217,7 +218,18 @@ runner_runtime_delete(runner_runtime_t *runtime, unsigned number)
         return;
     }
 
-    (void) runner_runtime_exec(argv, -1, -1, NULL, -1, 0);
+    if (runner_runtime_exec(argv, -1, -1, NULL, -1, 0) == 0) {
+        return;
+    }
+
+    /* its processes are dead by now; what it has written is all that is left */
+
+    dir = open(runtime->state, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+
+    if (dir != -1) {
+        (void) runner_remove_tree(dir, name);
+        close(dir);
+    }
 }
 
 

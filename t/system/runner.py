@@ -524,5 +524,20 @@ def probe():
     r.close()
 
 
+@test("runner/runtime-that-does-not-delete")
+def no_delete():
+    """What the runtime leaves of a dead container is removed all the same."""
+    r = Runner("--pool", "0")
+    script = r.dir + "/crun"
+    with open(script, "w") as f:
+        f.write("#!/bin/sh\ncase \"$*\" in *' delete '*) exit 1;; esac\n"
+                "exec crun \"$@\"\n")
+    os.chmod(script, 0o755)
+    r.options += ["--runtime", script]
+    with r:
+        same(r.command("a", "echo hi").stdout, b"hi\n")
+        same(r.call(wire.DELETE, "a").code, None)
+
+
 if __name__ == "__main__":
     main()
