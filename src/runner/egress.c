@@ -498,7 +498,9 @@ runner_egress_body(runner_conn_t *conn)
         return;
     }
 
-    memcpy(table, body, size);
+    if (size) {
+        memcpy(table, body, size);
+    }
 
     if (memcmp(digest, egress->digest, sizeof(digest)) != 0
         || egress->table == NULL)

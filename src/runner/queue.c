@@ -80,7 +80,7 @@ runner_queue_move_before(runner_queue_t *to, runner_queue_t *from)
 {
     runner_conn_t  *conn;
 
-    if (from->n == 0) {
+    if (from->first == NULL) {
         return;
     }
 

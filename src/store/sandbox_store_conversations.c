@@ -146,7 +146,7 @@ sandbox_store_conversations(const sandbox_store_place_t *place,
         return sandbox_store_fault(fault, "opendir", place->user, errno);
     }
 
-    list->entries = malloc(limit * sizeof(sandbox_store_conversation_t));
+    list->entries = calloc(limit, sizeof(sandbox_store_conversation_t));
 
     if (list->entries == NULL) {
         closedir(dir);

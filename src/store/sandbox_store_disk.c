@@ -237,7 +237,7 @@ sandbox_store_list(const sandbox_store_place_t *place,
 
     closedir(dir);
 
-    sorted = (order && list->n)
+    sorted = (order && list->entries && list->n)
              ? malloc(list->n * sizeof(sandbox_store_entry_t)) : NULL;
 
     for (i = 0; sorted && i < list->n; i++) {
