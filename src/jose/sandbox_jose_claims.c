@@ -37,6 +37,7 @@ sandbox_jose_claims(const json_t *claims, const sandbox_jose_policy_t *policy,
     leeway = policy->leeway <= SANDBOX_JOSE_MAX_LEEWAY
              ? policy->leeway : SANDBOX_JOSE_MAX_LEEWAY;
 
+    exp = 0;
     nbf = -SANDBOX_JOSE_MAX_TIME;
     iat = -SANDBOX_JOSE_MAX_TIME;
 

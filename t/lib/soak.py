@@ -590,7 +590,10 @@ class Client(threading.Thread):
             return
         data, whole = [], True
         try:
-            whole = not self.read(s, begun, "go\n") and s.result is None
+            if self.read(s, begun, "go\n"):
+                self.cancel(talk, name)         # nginx was reloaded
+                return
+            whole = s.result is None
             for n in range(3 if whole else 0):
                 data.append(self.rnd.randbytes(self.rnd.randrange(1, 30000)))
                 r = self.ask(talk, "POST", talk.url("/commands/%s/stdin%s" % (
