@@ -381,6 +381,10 @@ ngx_http_sandbox_frame_sequence(ngx_http_sandbox_ctx_t *ctx)
 
     wire->seq = seq;
 
+    if (wire->frame.type == SANDBOX_FRAME_STARTED && seq != 1) {
+        return "a STARTED frame that is not the first event";
+    }
+
     if (wire->frame.type != SANDBOX_FRAME_GAP) {
         return NULL;
     }

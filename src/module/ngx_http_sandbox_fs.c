@@ -10,7 +10,7 @@
 static ngx_int_t ngx_http_sandbox_fs_begin(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, sandbox_writer_t *w);
 static void ngx_http_sandbox_fs_range(ngx_http_request_t *r,
-    sandbox_writer_t *w);
+    ngx_http_sandbox_fs_t *fs, sandbox_writer_t *w);
 static ngx_int_t ngx_http_sandbox_fs_conditions(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, sandbox_writer_t *w);
 static ngx_int_t ngx_http_sandbox_fs_tags(ngx_http_sandbox_ctx_t *ctx,
@@ -103,7 +103,7 @@ ngx_http_sandbox_fs_get_handler(ngx_http_request_t *r,
         sandbox_write_number(&w, SANDBOX_TAG_NO_BODY, 1);
 
     } else if (!fs->list) {
-        ngx_http_sandbox_fs_range(r, &w);
+        ngx_http_sandbox_fs_range(r, fs, &w);
     }
 
     if (w.failed) {
@@ -273,7 +273,8 @@ ngx_http_sandbox_fs_begin(ngx_http_request_t *r,
 /* one range of bytes; several, or what is none, are the whole file */
 
 static void
-ngx_http_sandbox_fs_range(ngx_http_request_t *r, sandbox_writer_t *w)
+ngx_http_sandbox_fs_range(ngx_http_request_t *r, ngx_http_sandbox_fs_t *fs,
+    sandbox_writer_t *w)
 {
     u_char     *p, *dash;
     uint64_t    first, last;
@@ -338,11 +339,16 @@ ngx_http_sandbox_fs_range(ngx_http_request_t *r, sandbox_writer_t *w)
                             if_range.len - 2);
     }
 
+    fs->ranged = 1;
+
     if (range.len == 0) {
+        fs->suffix = 1;
+        fs->first = last;
         sandbox_write_number(w, SANDBOX_TAG_RANGE_SUFFIX, last);
         return;
     }
 
+    fs->first = first;
     sandbox_write_number(w, SANDBOX_TAG_RANGE_FIRST, first);
 
     if (text.len) {
@@ -490,9 +496,15 @@ ngx_http_sandbox_fs_accepted(ngx_http_request_t *r,
     switch (ctx->answer_status) {
 
     case NGX_HTTP_NOT_MODIFIED:
+        return r->headers_in.if_none_match
+               ? NULL : "an answer to a condition that there was not";
+
     case NGX_HTTP_PRECONDITION_FAILED:
+        return r->headers_in.if_match
+               ? NULL : "an answer to a condition that there was not";
+
     case NGX_HTTP_RANGE_NOT_SATISFIABLE:
-        return NULL;
+        return fs->ranged ? NULL : "a range that nobody asked for";
 
     case NGX_HTTP_OK:
         break;
@@ -503,6 +515,14 @@ ngx_http_sandbox_fs_accepted(ngx_http_request_t *r,
 
         if (first > last || last >= size) {
             return "a range that is not in the file";
+        }
+
+        if (!fs->ranged
+            || (fs->suffix ? last + 1 != size
+                             || (fs->first < size && size - first != fs->first)
+                           : first != fs->first))
+        {
+            return "a range that nobody asked for";
         }
 
         size = last - first + 1;

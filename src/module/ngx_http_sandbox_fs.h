@@ -23,10 +23,13 @@ struct ngx_http_sandbox_fs_s {
     ngx_uint_t                     root;         /* sandbox_root_e */
     uint64_t                       promised;     /* bytes of the body */
     uint64_t                       passed;
+    uint64_t                       first;        /* of the range asked for */
     ngx_http_sandbox_listing_t    *listing;      /* it is a directory */
     ngx_http_sandbox_stream_t      stream;
     unsigned                       list:1;       /* it must be one */
     unsigned                       file:1;       /* its headers are a file's */
+    unsigned                       ranged:1;     /* a range was asked for */
+    unsigned                       suffix:1;     /* so many bytes at the end */
 };
 
 

@@ -77,7 +77,25 @@ def good():
     same((r.status, r.body), (200, b""))
     r = read("good", head(), result(BYTES=0), method="HEAD")
     same((r.status, r.headers["Content-Length"]), (200, "10"))
-    same(read("good", head(304), result(BYTES=0)).status, 304)
+    same(read("good", head(304), result(BYTES=0),
+              headers={"If-None-Match": '"x"'}).status, 304)
+
+
+@test("a file is answered as it was asked for")
+def asked():
+    part = head(206, RANGE_FIRST=3, RANGE_LAST=5)
+    for asked_, right in (("bytes=3-5", True), ("bytes=3-", True),
+                          ("bytes=2-5", False), ("bytes=-3", False),
+                          (None, False)):
+        r = read("asked", part, "data=345", result(BYTES=3),
+                 headers={"Range": asked_} if asked_ else {})
+        same(r.status, 206 if right else 502, asked_)
+    r = read("asked", head(206, RANGE_FIRST=7, RANGE_LAST=9), "data=789",
+             result(BYTES=3), headers={"Range": "bytes=-3"})
+    same((r.status, r.headers["Content-Range"]), (206, "bytes 7-9/10"))
+    for status in (304, 412, 416):
+        r = read("asked", head(status), result(BYTES=0))
+        same((r.status, r.json["code"]), (502, "bad_upstream"), status)
 
 
 @test("half a file never looks like one")
@@ -106,11 +124,15 @@ def problems():
             ((head(412), result(BYTES=0)), 412, "precondition_failed"),
             ((head(416), result(BYTES=0)), 416, "range_not_satisfiable"),
             ((head(304), "data=x", "linger"), 502, "bad_upstream"),
+            ((head(99), "linger"), 502, "bad_upstream"),
+            ((head(204), "linger"), 502, "bad_upstream"),
             ((head(kind=1), "data=%00%00%00%00", "linger"), 502,
              "bad_upstream"),
             ((head(kind=1), "data=%00%00", result(BYTES=2)), 502,
              "bad_upstream")):
-        r = read("early", *steps)
+        r = read("early", *steps, headers={
+            "If-Match": '"x"'} if status == 412 else {
+            "Range": "bytes=90-"} if status == 416 else {})
         same((r.status, r.json["code"]), (status, code), steps)
 
 
