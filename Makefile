@@ -176,6 +176,7 @@ test: root deps
 check: all
 	@tools/style
 	@tools/analyze $(BUILD)
+	@tools/tidy $(BUILD)
 	@BUILD=$(BUILD) t/run unit
 
 bench: root deps
