@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The way out of a sandbox, by the runner's own wire: policies, the proxy, the
 environment of commands, packages by uv, and every way in which proxy and
-runner can end and start again.  The world is 127.83.0.1, with a resolver, a
+runner can end and start again.  The world is a loopback address, with a resolver, a
 certificate authority and an index of packages of the test's own."""
 
 import os
@@ -182,9 +182,9 @@ def allowed():
     wait_for(counted, 60, "the counters")
     wait_for(lambda: re.search(
         r'egress: sandbox sbx_[0-9a-f]{20}, policy "packs", tunnel '
-        r"to index.test:443 \(127.83.0.1:443\), \d+ bytes out, "
-        r"4\d{6} in, \d+ ms: (closed|reset by the sandbox)",
-        runner.text()), 60, "a line for each tunnel")
+        r"to index.test:443 \(%s:443\), \d+ bytes out, "
+        r"4\d{6} in, \d+ ms: (closed|reset by the sandbox)"
+        % re.escape(egress.HOST), runner.text()), 60, "a line for each tunnel")
 
 
 @test("egress/refused")
@@ -194,7 +194,7 @@ def refused():
             ("https://other.test/", 'not in the operator\'s egress policy '
              '"packs"'),
             ("https://index.test:8443/", "Port 8443 can't be reached"),
-            ("https://127.83.0.1/", "use the name of the host")):
+            ("https://%s/" % egress.HOST, "use the name of the host")):
         answer = run("no", "python3 - <<'E'\nimport urllib.request\n"
                      "try:\n urllib.request.urlopen('%s')\nexcept Exception "
                      "as e:\n print(e)\nE" % url)
@@ -229,7 +229,7 @@ def none():
     check(time.monotonic() - began < 40, "at once")
     for text in ("curl -sS -m 20 https://index.test/hello",
                  "curl -sS -m 20 -x http://127.0.0.1:3128 https://index.test/",
-                 "curl -sS -m 20 https://127.83.0.1/hello -k"):
+                 "curl -sS -m 20 https://%s/hello -k" % egress.HOST):
         answer = run("off", text, None)
         check(answer.result["EXIT_CODE"] in (5, 6, 7), text, answer.stderr)
 
@@ -524,9 +524,9 @@ def runner_dies():
         sock = r.client.send(
             wire.COMMAND, wire.fields(
                 ("DETACH", 1), ("WALL_MS", 600000),
-                ("COMMAND", "for i in $(seq 3000); do curl -s -m 5 "
-                 "https://index.test/hello -o got && test -e go && break; "
-                 "rm -f got; sleep 0.2; done; sleep 600")),
+                ("COMMAND", "for i in $(seq 3000); do test -e go && curl -s "
+                 "-m 5 https://index.test/hello -o got && break; "
+                 "sleep 0.2; done; sleep 600")),
             session=session("lives"), tenant=tenant("lives"),
             egress=egress.policy_id("packs"))
         same(r.client.answer(sock).code, None)
@@ -544,7 +544,7 @@ def runner_dies():
         check(alive(agent), "the sandbox lives")
         # before any request comes for it: the background command's network
         wait_for(lambda: proxy_of(r), 60, "a proxy")
-        out("lives", "rm -f got; touch go; for i in $(seq 600); do "
+        out("lives", "touch go; for i in $(seq 600); do "
             "test -s got && break; sleep 0.1; done; cat got", r=r)
         same(out("lives", "curl -sS https://index.test/hello; "
                  "echo $UV_DEFAULT_INDEX", r=r), "hello\n%s\n" % INDEX)
