@@ -91,6 +91,11 @@ agent_keeper_start(const agent_program_t *program, agent_keeper_shell_t shell)
 {
     long  pid;
 
+    if (agent_keeper_pipe == -1) {
+        errno = EMFILE;
+        return -1;
+    }
+
     pid = agent_keeper_clone();
 
     if (pid == 0) {

@@ -42,20 +42,16 @@ agent_tree_init(int fd)
 {
     agent_tree_root = fd;
 
-    if (fd == -1) {
-        if (agent_keeper_init() == -1) {
-            agent_log("no pipe for keepers of processes, error %d", errno);
-        }
-
-        return;
-    }
-
-    if (agent_tree_open(&agent_tree_spare) == -1) {
+    if (fd != -1 && agent_tree_open(&agent_tree_spare) == -1) {
         agent_log("cgroup2 directory can't be used, error %d; it must be "
                   "delegated to this user namespace and have cgroup.kill "
                   "(Linux 5.14)", errno);
         close(fd);
         agent_tree_root = -1;
+    }
+
+    if (agent_tree_root == -1 && agent_keeper_init() == -1) {
+        agent_log("no pipe for keepers of processes, error %d", errno);
     }
 }
 
