@@ -50,6 +50,10 @@ static void dagger_serve_close(dagger_conn_t *conn);
 int
 dagger_serve_start(dagger_t *dagger, runner_error_t *err)
 {
+    if (runner_listen_check(dagger->options, err) == -1) {
+        return -1;
+    }
+
     dagger->listener.fd = runner_listen(dagger->options, &dagger->listening,
                                         err);
 

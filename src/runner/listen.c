@@ -173,7 +173,11 @@ runner_listen_bind(const runner_options_t *options, runner_error_t *err)
         return runner_error(err, "internal", errno, "socket");
     }
 
-    if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0) {
+    /* EAGAIN: somebody listens, and has no time to accept */
+
+    if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0
+        || errno == EAGAIN)
+    {
         close(fd);
         return runner_error(err, "bad_option", 0, "another process listens on "
                             "\"%s\"", path);
