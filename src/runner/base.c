@@ -37,8 +37,9 @@ runner_bases_open(runner_bases_t *bases, const runner_options_t *options,
 
     for (i = 0; i < options->nbases; i++) {
         bases->all[i].name = options->bases[i].name;
-        bases->all[i].number = sandbox_base_number(bases->all[i].name,
-                                               strlen(bases->all[i].name));
+        bases->all[i].number =
+            sandbox_base_number(bases->all[i].name,
+                                strlen(bases->all[i].name));
 
         if (runner_base_open(&bases->all[i], options->bases[i].dir, err)
             == -1)

@@ -369,6 +369,7 @@ runner_ids_open(pid_t pid, const char *map, int ready)
 
     p.fd = ready;
     p.events = POLLIN;
+    p.revents = 0;
     error = ETIMEDOUT;
 
     while (poll(&p, 1, RUNNER_IDS_WAIT) == -1 && errno == EINTR) { /* void */ }
