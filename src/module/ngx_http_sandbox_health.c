@@ -799,6 +799,10 @@ ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe, u_char *payload,
         if (field.tag == SANDBOX_TAG_DETAIL && field.length) {
             health.reason.data = (u_char *) field.data;
             health.reason.len = field.length;
+
+            /* it goes into the log, and is not ours */
+
+            sandbox_utf8_blank(health.reason.data, health.reason.len);
         }
     }
 
