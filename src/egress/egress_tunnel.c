@@ -294,15 +294,15 @@ egress_tunnel_requested(egress_tunnel_t *tunnel, egress_request_e rc)
     egress_sandbox_t         *sandbox;
     sandbox_egress_policy_t   policy;
 
-    inner = &tunnel->inner;
-    sandbox = tunnel->sandbox;
-    egress = sandbox->egress;
-
     static const egress_answer_e  answers[] = {
         EGRESS_ANSWER_OK, EGRESS_ANSWER_MALFORMED, EGRESS_ANSWER_MALFORMED,
         EGRESS_ANSWER_LONG, EGRESS_ANSWER_METHOD, EGRESS_ANSWER_LITERAL,
         EGRESS_ANSWER_HOST
     };
+
+    inner = &tunnel->inner;
+    sandbox = tunnel->sandbox;
+    egress = sandbox->egress;
 
     if (rc != EGRESS_REQUEST_OK) {
         egress_tunnel_refuse(tunnel, answers[rc], NULL);

@@ -23,8 +23,8 @@ typedef struct {
     const uint8_t  *name;
     size_t          name_length;
     unsigned        hosts;
-    uint64_t        connections;         /* of one sandbox; 0: no bound */
-    uint64_t        bytes;
+    uint64_t        connections;         /* of one sandbox; 0: the proxy's */
+    uint64_t        bytes;               /* 0: no bound, so of time_ms */
     uint64_t        time_ms;             /* of one tunnel */
     const uint8_t  *index;               /* NULL: none */
     size_t          index_length;
