@@ -369,18 +369,18 @@ def flood():
             ("COMMAND", "python3 - <<'E'\n" + ASK + r"""
 kept = []
 for i in range(256):
-    s = socket.create_connection(("127.0.0.1", 3128), 60)
+    s, line = ask("good.test:%d")
+    assert line[9:12] == "200", line
     kept.append(s)
 told = {}
 for i in range(%d - 256):
     s, line = ask("good.test:%d")
     told[line[9:12]] = told.get(line[9:12], 0) + 1
     s.close()
-print(sorted(told) and sum(told.values()), set(told) <= {"503", "", "403"},
-      flush=True)
+print(sum(told.values()), set(told) <= {"503", ""} or told, flush=True)
 for s in kept:
     s.close()
-E""" % (FLOOD, port))),
+E""" % (port, FLOOD, port))),
         session=session("flood"), tenant=tenant("flood"),
         egress=egress.policy_id("evil"))
     for i in range(5):
