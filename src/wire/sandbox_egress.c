@@ -16,6 +16,7 @@ enum {
 };
 
 
+static uint32_t sandbox_egress_id(const sandbox_field_t *policy);
 static int sandbox_egress_read(const sandbox_field_t *field,
     sandbox_egress_policy_t *policy);
 static int sandbox_egress_field(const sandbox_field_t *field,
@@ -80,13 +81,38 @@ int
 sandbox_egress_find(const uint8_t *p, size_t size, uint32_t id,
     sandbox_egress_policy_t *policy)
 {
+    sandbox_field_t   field;
     sandbox_fields_t  table;
 
     sandbox_fields_init(&table, p, size);
 
-    while (sandbox_egress_next(&table, policy) == SANDBOX_OK) {
-        if (policy->id == id) {
-            return 1;
+    /* each command asks: names and certificates of others are passed over */
+
+    while (sandbox_fields_next(&table, &field) == SANDBOX_OK) {
+        if (sandbox_egress_id(&field) == id) {
+            return sandbox_egress_read(&field, policy) == SANDBOX_OK;
+        }
+    }
+
+    return 0;
+}
+
+
+/* of one that was checked; 0: it has none */
+
+static uint32_t
+sandbox_egress_id(const sandbox_field_t *policy)
+{
+    uint64_t          id;
+    sandbox_field_t   field;
+    sandbox_fields_t  fields;
+
+    sandbox_fields_init(&fields, policy->data, policy->length);
+
+    while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
+        if (field.tag == SANDBOX_TAG_EGRESS_ID) {
+            return sandbox_field_number(&field, UINT32_MAX, &id) == SANDBOX_OK
+                   ? (uint32_t) id : 0;
         }
     }
 
