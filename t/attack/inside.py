@@ -43,6 +43,15 @@ def python(conversation, text):
 NEWBORN = PRELUDE + r"""
 import threading
 seen, wrong, own = {}, set(), os.getpid()
+def closed(path):
+    # it is still there, and before its exec
+    try:
+        os.readlink(path + 'exe')
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
 def look(pid):
     path = '/proc/%d/' % pid
     try:
@@ -67,7 +76,7 @@ def look(pid):
                 with open(path + name, 'rb') as f:
                     if name == 'mem':
                         f.seek(0x400000)
-                    if f.read(1) and not os.path.exists(path + 'exe'):
+                    if f.read(1) and closed(path):
                         wrong.add(path + name)
             except OSError:
                 pass
@@ -77,7 +86,7 @@ def look(pid):
                 got = call(438, fd, n, 0)
                 if isinstance(got, int):
                     to = os.readlink('/proc/self/fd/%d' % got)
-                    if not to.startswith(('/home', '/tmp', '/usr', 'pipe:')):
+                    if closed(path) or to.startswith(('socket:', 'anon')):
                         wrong.add('descriptor %d: %s' % (n, to))
                     os.close(got)
             os.close(fd)
@@ -105,12 +114,12 @@ def newborn():
     wait_for(lambda: "yes" in g.run("newborn", "[ -e /tmp/racing ] && echo "
                                     "yes")["stdout"], 60, "the race")
     for n in range(60):
-        g.run("newborn", "true")
+        g.run("newborn", "sleep 0.01")
     g.run("newborn", "echo > /tmp/enough")
     got = wait_for(lambda: g.run("newborn", "cat said 2> /dev/null")["stdout"],
                    60, "what was seen")
     count, wrong = got.split(" ", 1)
-    check(int(count) > 20, "processes seen:", got)
+    check(int(count) > 5, "processes seen:", got)
     same(wrong, "[]", "of the agent")
 
 
