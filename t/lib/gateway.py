@@ -464,7 +464,7 @@ http {
         # at the end, who has not ended within a few seconds is killed by nginx
         log, last, end = self.error_log.rpartition("signal 15 (SIGTERM) rec")
         if last:
-            end = end.replace("exited on signal 9", "was killed")
+            end = re.sub(".*exited on signal 9.*", "", end)
         lines = (log + last + end).splitlines()
         for name in glob.glob(self.path("logs/asan*")):
             with open(name, errors="replace") as f:

@@ -22,6 +22,7 @@ import traceback
 
 TESTS = []
 SANITIZED = bool(os.environ.get("SANDBOX_REPORTS"))  # agent, runner
+LEAST = 300         # seconds, for a machine with other things to do
 SLOW = int(os.environ.get("SANDBOX_TEST_SLOW") or 1)    # under valgrind: 20
 
 
@@ -33,9 +34,9 @@ class Deadline(BaseException):
     """Not an Exception, so that no `except Exception` of a test eats it."""
 
 
-def test(name, seconds=120, beside=False):
+def test(name, seconds=300, beside=False):
     def keep(function):
-        TESTS.append((name, seconds, function, beside))
+        TESTS.append((name, max(seconds, LEAST), function, beside))
         return function
     return keep
 

@@ -23,7 +23,7 @@ g = None
 PROTOCOLS = (False, True)               # HTTP/1.1, HTTP/2
 
 
-def serves(extra=""):
+def serves(extra="sandbox_send_timeout 60s;"):
     return """
         location /sandbox/ {
             sandbox on;
@@ -35,7 +35,9 @@ def serves(extra=""):
 
 def start():
     global g
-    g = Gateway(runner="mock", workers=2, log_level="info")
+    # clients that read one after another have to wait for each other
+    g = Gateway(runner="mock", workers=2, log_level="info",
+                location="sandbox_send_timeout 60s;")
     g.h2_port, g.front, g.zipped, g.hasty, g.hasty_h2, g.patient, \
         g.patient_h2 = (free_port() for _ in range(7))
     g.options["main"] = "worker_rlimit_nofile 8192;"

@@ -183,7 +183,7 @@ def allowed():
     wait_for(lambda: re.search(
         r'egress: sandbox sbx_[0-9a-f]{20}, policy "packs", tunnel '
         r"to index.test:443 \(%s:443\), \d+ bytes out, "
-        r"4\d{6} in, \d+ ms: (closed|reset by the sandbox)"
+        r"4\d{6} in, \d+ ms: (closed|reset by the sandbox|its policy)"
         % re.escape(egress.HOST), runner.text()), 60, "a line for each tunnel")
 
 
