@@ -354,10 +354,12 @@ runner_egress_ready(runner_container_t *container)
 void
 runner_egress_closed(runner_container_t *container)
 {
+    /* a proxy that is lost by this closes all that are open: not this one */
+
     if (container->egress_open) {
-        runner_egress_send_close(container->runner->egress, container);
-        close(container->egress_fd);
         container->egress_open = 0;
+        close(container->egress_fd);
+        runner_egress_send_close(container->runner->egress, container);
     }
 
     container->egress_told = 0;
