@@ -305,6 +305,12 @@ runner_egress_event(runner_event_t *event, uint32_t events)
         rc = message.nfds ? -1 : runner_egress_message(egress, &message);
         runner_message_close(&message);
 
+        /* it may be lost by what it was told in return */
+
+        if (event->handler == NULL) {
+            return;
+        }
+
         if (rc == -1) {
             runner_egress_lost(egress, "it said what makes no sense");
             return;
