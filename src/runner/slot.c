@@ -829,9 +829,12 @@ runner_slot_destroy(runner_host_t *host, runner_slot_t *slot,
     int   rc;
     char  name[16];
 
-    /* the tombstone is on the disk before anything goes */
+    /*
+     * The tombstone is on the disk before anything goes.  One that nobody ever
+     * used has no record, and needs none: without an id it could not be read.
+     */
 
-    if (slot->record.deleted) {
+    if (slot->record.deleted && slot->record.id[0] != '\0') {
         (void) runner_slot_save(host, slot, 1);
     }
 
