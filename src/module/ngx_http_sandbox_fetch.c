@@ -197,15 +197,18 @@ static void
 ngx_http_sandbox_fetcher_reset(void)
 {
     ngx_queue_t                 *q;
+    ngx_http_sandbox_fetch_t    *fetch;
     ngx_http_sandbox_fetcher_t  *f;
 
     f = &ngx_http_sandbox_fetcher;
 
+    /* each takes itself out of the queue: NOLINT is for the analyzer */
+
     while (!ngx_queue_empty(&f->fetches)) {
         q = ngx_queue_head(&f->fetches);
+        fetch = ngx_queue_data(q, ngx_http_sandbox_fetch_t, queue);
 
-        ngx_http_sandbox_fetch_free(ngx_queue_data(q, ngx_http_sandbox_fetch_t,
-                                                   queue));
+        ngx_http_sandbox_fetch_free(fetch);                     /* NOLINT */
     }
 
     if (f->multi) {

@@ -293,6 +293,7 @@ ngx_http_sandbox_fs_range(ngx_http_request_t *r, ngx_http_sandbox_fs_t *fs,
     }
 
     p = range.data + 6;
+    last = 0;
     dash = ngx_strlchr(p, range.data + range.len, '-');
 
     if (dash == NULL) {

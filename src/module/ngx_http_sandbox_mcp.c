@@ -416,7 +416,7 @@ ngx_http_sandbox_mcp_modern(ngx_http_request_t *r,
     asked.data = (u_char *) json_string_value(version);
     asked.len = json_string_length(version);
 
-    if (header->len != asked.len
+    if (header->data == NULL || header->len != asked.len
         || ngx_memcmp(header->data, asked.data, asked.len) != 0)
     {
         return ngx_http_sandbox_mcp_refuse(r, mcp,

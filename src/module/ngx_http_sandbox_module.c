@@ -107,7 +107,7 @@ static ngx_http_sandbox_bounds_t  ngx_http_sandbox_pending_bounds = {
 
 
 #define NGX_HTTP_SANDBOX_ANYWHERE                                            \
-    NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF
+    (NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF)
 
 
 static ngx_command_t  ngx_http_sandbox_commands[] = {

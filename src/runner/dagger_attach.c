@@ -25,7 +25,7 @@
 #define DAGGER_ATTACH_SILENCE  20000     /* ms: it asks every 5 s */
 #define DAGGER_ATTACH_HEADER   4096
 #define DAGGER_ATTACH_STREAMS  64
-#define DAGGER_ATTACH_OUT      262144    /* bytes that it does not read */
+#define DAGGER_ATTACH_OUT      65536     /* bytes that it does not read */
 
 #define DAGGER_GRPC_OK             "0"
 #define DAGGER_GRPC_NOT_FOUND      "5"
@@ -63,7 +63,7 @@ struct dagger_attach_s {
     char                   header[DAGGER_ATTACH_HEADER + 1];
     size_t                 header_size;
 
-    uint8_t               *out;
+    uint8_t                out[DAGGER_ATTACH_OUT];
     size_t                 out_size;
     size_t                 out_sent;
 };
@@ -152,9 +152,6 @@ dagger_attach_free(dagger_attach_t *attach)
         nghttp2_session_del(attach->h2);
         attach->h2 = NULL;
     }
-
-    free(attach->out);
-    attach->out = NULL;
 
     runner_loop_free_later(loop, &attach->later);
 }
@@ -417,30 +414,19 @@ dagger_attach_h2(dagger_attach_t *attach)
 static int
 dagger_attach_put(dagger_attach_t *attach, const void *data, size_t size)
 {
-    size_t    left;
-    uint8_t  *out;
+    if (attach->out_sent) {
+        attach->out_size -= attach->out_sent;
+        memmove(attach->out, attach->out + attach->out_sent,
+                attach->out_size);
+        attach->out_sent = 0;
+    }
 
-    left = attach->out_size - attach->out_sent;
-
-    if (left + size > DAGGER_ATTACH_OUT) {
+    if (size > DAGGER_ATTACH_OUT - attach->out_size) {
         return -1;
     }
 
-    out = malloc(left + size);
-    if (out == NULL) {
-        return -1;
-    }
-
-    if (left) {
-        memcpy(out, attach->out + attach->out_sent, left);
-    }
-
-    memcpy(out + left, data, size);
-
-    free(attach->out);
-    attach->out = out;
-    attach->out_size = left + size;
-    attach->out_sent = 0;
+    memcpy(attach->out + attach->out_size, data, size);
+    attach->out_size += size;
 
     return 0;
 }

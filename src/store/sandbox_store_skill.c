@@ -245,6 +245,7 @@ sandbox_store_skill_try(const sandbox_store_place_t *place,
         return status;
     }
 
+    memset(&source, 0, sizeof(source));
     status = sandbox_store_source_open(library, entry, &source, fault);
 
     if (status != SANDBOX_STORE_OK) {
