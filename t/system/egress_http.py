@@ -142,20 +142,22 @@ def by_reload():
         same(said()["state"], "running", "the command")
 
         # what operators see
-        out = ctl(g, "status", "--socket", g.socket, "--key-file",
-                  g.path("runner.key"))
+        def status():
+            return ctl(g, "status", "--socket", g.socket, "--key-file",
+                       g.path("runner.key"))
+
         for line in ("egress.policy                packs\n",
                      "egress.inForce               yes\n",
                      "host.egress.packs            0 open, "):
-            check(line in out, "sandboxctl status has", line, out)
+            wait_for(lambda: line in status(), LONG, "sandboxctl's " + line)
         # without a runner it begins no container
         out = ctl(g, "doctor", "--runner", g.path("nowhere"))
         check('ok    network: policy "packs" is in force\n' in out, "doctor",
               out)
-        check('policy "packs", tunnel to index.test:443' in g.runner_log,
-              "a line of each tunnel", g.runner_log[-2000:])
-        check("packs" in g.runner_log and "index.test:443 is not in policy"
-              in g.runner_log, "a line of a refusal", g.runner_log[-2000:])
+        wait_for(lambda: 'policy "packs", tunnel to index.test:443'
+                 in g.runner_log, LONG, "a line of each tunnel")
+        wait_for(lambda: "index.test:443 is not in policy" in g.runner_log,
+                 LONG, "a line of a refusal")
 
 
 @test("persistence/packages-survive egress/http: by tenant",
