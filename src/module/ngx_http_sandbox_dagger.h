@@ -1,0 +1,148 @@
+/*
+ * The backend "dagger": engines that run the agent as a service.  What is
+ * known of each engine (from the owner of its sessions), one question to an
+ * engine, and the way from an operation to the agent of its session.
+ */
+
+#ifndef _NGX_HTTP_SANDBOX_DAGGER_H_INCLUDED_
+#define _NGX_HTTP_SANDBOX_DAGGER_H_INCLUDED_
+
+
+#include "ngx_http_sandbox.h"
+
+
+#define NGX_HTTP_SANDBOX_MAX_ENGINES      16
+#define NGX_HTTP_SANDBOX_ENGINE_METADATA  1024   /* bytes, a header's value */
+#define NGX_HTTP_SANDBOX_ENGINE_DOMAIN    64
+
+/* of an engine's answer: ours are some hundred bytes, of an exec its output */
+
+#define NGX_HTTP_SANDBOX_QUERY_ANSWER     (64 * 1024)
+
+
+/* as configured; equal names in all locations are one engine */
+
+typedef struct {
+    ngx_str_t                      name;         /* "tcp://10.0.0.7:1234" */
+    ngx_addr_t                     addr;
+    ngx_resolver_t                *resolver;     /* of its containers, or NULL:
+                                                    they are out of reach */
+    ngx_uint_t                     number;       /* in the zone */
+    ngx_flag_t                     isolated;
+} ngx_http_sandbox_engine_t;
+
+
+/* of a location, slcf->dagger */
+
+typedef struct ngx_http_sandbox_dagger_s {
+    ngx_array_t                   *engines;      /* ..._engine_t * */
+    ngx_str_t                      image;        /* "host:port/name@sha256:..."
+                                                    */
+    uint32_t                       image_hash;   /* of it */
+    ngx_msec_t                     move;         /* after so long without its
+                                                    engine a session moves */
+    ngx_http_upstream_conf_t       query;        /* POST /query */
+    ngx_http_upstream_srv_conf_t   upstream;     /* peers of ours: the agents */
+} ngx_http_sandbox_dagger_t;
+
+
+/* an engine as the owner told it; a copy */
+
+typedef struct {
+    ngx_uint_t                     ready;
+    ngx_msec_t                     since;        /* ngx_current_msec when ready
+                                                    changed last */
+    uint64_t                       generation;   /* rises with each session */
+    ngx_str_t                      metadata;     /* points into data */
+    ngx_str_t                      domain;
+    u_char                         data[NGX_HTTP_SANDBOX_ENGINE_METADATA
+                                        + NGX_HTTP_SANDBOX_ENGINE_DOMAIN];
+} ngx_http_sandbox_engine_state_t;
+
+
+typedef struct ngx_http_sandbox_query_s  ngx_http_sandbox_query_t;
+
+
+/*
+ * One question to an engine.  The caller fills the first part and keeps it in
+ * the pool of the request; the handler is called once, from the event loop,
+ * never from ngx_http_sandbox_query(), and not at all if the request ends.
+ */
+
+struct ngx_http_sandbox_query_s {
+    const ngx_http_sandbox_engine_t *engine;
+    const ngx_http_upstream_conf_t  *conf;
+    ngx_str_t                      metadata;     /* must live as long */
+    ngx_chain_t                   *body;         /* the JSON, in memory */
+    size_t                         max;          /* bytes of the answer */
+    ngx_msec_t                     timeout;      /* of the whole answer */
+    void                          (*handler)(ngx_http_request_t *r,
+                                             ngx_http_sandbox_query_t *q);
+    void                          *data;
+
+    /*
+     * NGX_OK: root is the answer, and has "data".  NGX_DECLINED: the engine
+     * says why not in message; exit_code, output and so on are set if it was
+     * an EXEC_ERROR.  NGX_ABORT: no answer; nothing was connected to.
+     * NGX_ERROR: the connection was lost, or the answer is no answer, or time
+     * ran out: what was asked for may still happen.  Freed with the pool.
+     */
+    ngx_int_t                      status;
+    json_t                        *root;
+    ngx_str_t                      message;
+    ngx_int_t                      exit_code;
+    ngx_uint_t                     exec_error;
+    ngx_str_t                      output;
+    ngx_str_t                      errors;       /* its stderr */
+};
+
+
+/* ngx_http_sandbox_dagger_query.c; NGX_ERROR: no memory, no handler */
+
+ngx_int_t ngx_http_sandbox_query(ngx_http_request_t *r,
+    ngx_http_sandbox_query_t *q);
+
+
+/* ngx_http_sandbox_dagger_conf.c: directives, the environment */
+
+char *ngx_http_sandbox_conf_dagger(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_sandbox_conf_dagger_image(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+
+/* ngx_http_sandbox_dagger_engines.c: what is known of engines, in the zone */
+
+void ngx_http_sandbox_engine_read(ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine,
+    ngx_http_sandbox_engine_state_t *state);
+
+/* Fields of one ENGINE of the owner's answer; others are left as they are. */
+void ngx_http_sandbox_engine_learned(ngx_http_sandbox_zone_t *zone,
+    u_char *p, size_t n);
+
+/* The owner does not answer: nothing is known of its engines any more. */
+void ngx_http_sandbox_engines_lost(ngx_http_sandbox_zone_t *zone);
+
+/* Asks the owner soon, not in five seconds: from any worker. */
+void ngx_http_sandbox_engines_doubt(ngx_http_sandbox_zone_t *zone);
+
+/* Whether its containers were reached (1), or not (0), the last time. */
+ngx_uint_t ngx_http_sandbox_engine_direct(ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine);
+void ngx_http_sandbox_engine_route(ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine, ngx_uint_t direct);
+
+
+/* ngx_http_sandbox_dagger.c: the entry of the table of backends */
+
+extern ngx_http_sandbox_backend_t  ngx_http_sandbox_dagger;
+
+
+/* ngx_http_sandbox_dagger_start.c: makes sure of the agent, then the wire */
+
+ngx_int_t ngx_http_sandbox_dagger_start(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+
+
+#endif /* _NGX_HTTP_SANDBOX_DAGGER_H_INCLUDED_ */
