@@ -266,6 +266,7 @@ struct ngx_http_sandbox_loc_conf_s {
     ngx_flag_t                     mcp_argument;
 
     struct ngx_http_sandbox_egress_s  *egress;   /* NULL: no network */
+    struct ngx_http_sandbox_dagger_s  *dagger;   /* NULL: another backend */
 
     ngx_msec_t                     connect_timeout;
     ngx_msec_t                     send_timeout;
@@ -470,6 +471,7 @@ struct ngx_http_sandbox_ctx_s {
     const void                    *egress;       /* NULL: no network */
 
     struct ngx_http_sandbox_share_s  *share;     /* NULL: it holds nothing */
+    struct ngx_http_sandbox_session_s  *dagger;  /* NULL: another backend */
 
     /* command */
     ngx_http_sandbox_body_t        body;
