@@ -41,7 +41,6 @@ typedef struct ngx_http_sandbox_dagger_s {
     uint32_t                       image_hash;   /* of it */
     ngx_msec_t                     move;         /* after so long without its
                                                     engine a session moves */
-    ngx_http_upstream_conf_t       query;        /* POST /query */
     ngx_http_upstream_srv_conf_t   upstream;     /* peers of ours: the agents */
 } ngx_http_sandbox_dagger_t;
 
@@ -71,19 +70,22 @@ typedef struct ngx_http_sandbox_query_s  ngx_http_sandbox_query_t;
 
 struct ngx_http_sandbox_query_s {
     const ngx_http_sandbox_engine_t *engine;
-    const ngx_http_upstream_conf_t  *conf;
     ngx_str_t                      metadata;     /* must live as long */
-    ngx_chain_t                   *body;         /* the JSON, in memory */
+    ngx_chain_t                   *body;         /* the JSON, in memory; it
+                                                    is left as it is */
     size_t                         max;          /* bytes of the answer */
-    ngx_msec_t                     timeout;      /* of the whole answer */
+    ngx_msec_t                     timeout;      /* of all; to connect there is
+                                                    "sandbox_connect_timeout" */
+    ngx_uint_t                     stays;        /* 1: it goes on when the
+                                                    client is gone */
     void                          (*handler)(ngx_http_request_t *r,
                                              ngx_http_sandbox_query_t *q);
     void                          *data;
 
     /*
      * NGX_OK: root is the answer, and has "data".  NGX_DECLINED: the engine
-     * says why not in message; exit_code, output and so on are set if it was
-     * an EXEC_ERROR.  NGX_ABORT: no answer; nothing was connected to.
+     * says why not in message, which is fit for a log and for clients;
+     * exit_code, output and so on are set if it was an EXEC_ERROR.  NGX_ABORT: no answer; nothing was connected to.
      * NGX_ERROR: the connection was lost, or the answer is no answer, or time
      * ran out: what was asked for may still happen.  Freed with the pool.
      */
