@@ -90,6 +90,7 @@ typedef struct {
     struct rlimit          cpu;          /* seconds */
     rlim_t                 open_files;
     rlim_t                 data;         /* bytes of its own, 0: no limit */
+    unsigned               network:1;    /* TCP: INET sockets */
     unsigned               report;       /* from 1; 0: none */
     pid_t                  pid;
 } agent_program_t;
@@ -224,6 +225,39 @@ struct agent_command_s {
 };
 
 
+/* what a sandbox may have, or has; 0: no bound, or not known */
+
+typedef struct {
+    uint64_t               memory;       /* bytes */
+    uint64_t               disk;         /* bytes */
+    uint64_t               processes;
+} agent_caps_t;
+
+
+/* what an engine's agent does itself where others have a runner for it */
+
+typedef struct {
+    /* NULL, or the code of the ERROR and a sentence */
+    const char          *(*admit)(const sandbox_preamble_t *preamble,
+                                  const char **detail);
+
+    /* 1: it is parked, nothing of its head is read */
+    int                  (*park)(agent_connection_t *c);
+
+    /* an operation of those that a runner has elsewhere; consumes c */
+    void                 (*enter)(agent_connection_t *c);
+
+    /* the front of the queue wants a fresh sandbox */
+    void                 (*replace)(void);
+
+    /* RUNNING, QUEUED, BACKGROUND or COMMANDS may have changed */
+    void                 (*state)(void);
+
+    sandbox_outcome_e      outcome;      /* of what is ended by a signal */
+    const char            *stopping;     /* code for who comes meanwhile */
+} agent_host_t;
+
+
 /* what this process is, and what it holds */
 
 typedef struct {
@@ -234,6 +268,10 @@ typedef struct {
     unsigned               replacing:1;  /* waits to hand all back */
     unsigned               replaced:1;
     unsigned               mapped:1;     /* kill(-1) may be used */
+    unsigned               network:1;    /* TCP: commands may use INET */
+    unsigned               preparing:1;  /* the place is not ready: wait */
+    unsigned               network:1;    /* engine: INET is allowed */
+    const agent_host_t    *host;         /* NULL: a runner, or tests */
     uint8_t                session[SANDBOX_WIRE_SESSION_SIZE];
     uint8_t                secret[SANDBOX_WIRE_KEY_SIZE];    /* TCP */
     uint64_t               instance;
@@ -249,6 +287,13 @@ typedef struct {
     size_t                 request_bytes;
     size_t                 request_limit;    /* of these */
     uint64_t               memory;       /* bytes, the cap; 0: not known */
+
+    /* of an engine: from the preamble; and as last counted, by who looks */
+
+    agent_caps_t           caps;
+    agent_caps_t           used;
+    uint64_t               cpu_us;
+
     agent_command_t       *running;
 } agent_t;
 
