@@ -268,7 +268,6 @@ typedef struct {
     unsigned               replacing:1;  /* waits to hand all back */
     unsigned               replaced:1;
     unsigned               mapped:1;     /* kill(-1) may be used */
-    unsigned               network:1;    /* TCP: commands may use INET */
     unsigned               preparing:1;  /* the place is not ready: wait */
     unsigned               network:1;    /* engine: INET is allowed */
     const agent_host_t    *host;         /* NULL: a runner, or tests */

@@ -8,8 +8,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "agent_caps.h"
 
-static int agent_sandbox_claim_self(const uint8_t *session);
+
+static int agent_sandbox_claim_self(const sandbox_preamble_t *preamble);
 
 
 agent_t  agent = { .request_limit = AGENT_MAX_REQUESTS };
@@ -71,7 +73,7 @@ agent_sandbox_admit(const sandbox_preamble_t *preamble, int returned,
         }
 
         if (!agent.claimed
-            && agent_sandbox_claim_self(preamble->session) == -1)
+            && agent_sandbox_claim_self(preamble) == -1)
         {
             *detail = "No random numbers for an id of the sandbox.";
             return "internal";
@@ -111,7 +113,7 @@ agent_sandbox_admit(const sandbox_preamble_t *preamble, int returned,
 
 
 static int
-agent_sandbox_claim_self(const uint8_t *session)
+agent_sandbox_claim_self(const sandbox_preamble_t *preamble)
 {
     uint8_t             random[10], id[SANDBOX_WIRE_SANDBOX_ID_SIZE];
     unsigned            i;
@@ -128,5 +130,8 @@ agent_sandbox_claim_self(const uint8_t *session)
         id[5 + 2 * i] = hex[random[i] & 15];
     }
 
-    return agent_sandbox_claim(session, 1, id, sizeof(id), 1, 0);
+    agent_caps_take(preamble);
+
+    return agent_sandbox_claim(preamble->session, 1, id, sizeof(id), 1,
+                               agent.caps.memory);
 }
