@@ -18,8 +18,8 @@ static int egress_request_port(egress_request_t *request, const uint8_t *p,
     size_t length);
 static egress_request_e egress_request_host(egress_request_t *request,
     const uint8_t *p, size_t length);
-static int egress_request_field(const uint8_t *p, size_t length,
-    unsigned *hosts);
+static int egress_request_field(egress_request_t *request, const uint8_t *p,
+    size_t at, size_t length, unsigned *hosts);
 static int egress_request_named(const uint8_t *p, size_t length,
     const char *name);
 static int egress_request_token(uint8_t c);
@@ -75,7 +75,7 @@ egress_request_read(egress_request_t *request, const uint8_t *p, size_t size)
             return EGRESS_REQUEST_TOO_LONG;
         }
 
-        if (egress_request_field(p + at, n, &hosts) == -1) {
+        if (egress_request_field(request, p, at, n, &hosts) == -1) {
             return EGRESS_REQUEST_MALFORMED;
         }
     }
@@ -277,9 +277,12 @@ egress_request_host(egress_request_t *request, const uint8_t *p, size_t length)
 /* -1: it is no field, or one of a request that would have a body */
 
 static int
-egress_request_field(const uint8_t *p, size_t length, unsigned *hosts)
+egress_request_field(egress_request_t *request, const uint8_t *p, size_t at,
+    size_t length, unsigned *hosts)
 {
     size_t  name, i;
+
+    p += at;
 
     for (name = 0; name < length && p[name] != ':'; name++) {
         if (!egress_request_token(p[name])) {
@@ -297,6 +300,16 @@ egress_request_field(const uint8_t *p, size_t length, unsigned *hosts)
 
     if (egress_request_named(p, name, "transfer-encoding")) {
         return -1;
+    }
+
+    if (egress_request_named(p, name, "proxy-authorization")) {
+
+        if (request->auth) {
+            return -1;
+        }
+
+        request->auth = at + name + 1;
+        request->auth_length = length - name - 1;
     }
 
     if (egress_request_named(p, name, "content-length")) {

@@ -35,6 +35,8 @@ typedef struct {
     unsigned  port;                      /* of OK, and of most refusals */
     size_t    length;                    /* of host */
     char      host[SANDBOX_EGRESS_MAX_NAME + 1];   /* of OK: lower case */
+    size_t    auth;                      /* where the value of Proxy-... */
+    size_t    auth_length;               /* ...Authorization is; 0: none */
 } egress_request_t;
 
 

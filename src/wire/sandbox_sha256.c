@@ -80,6 +80,31 @@ sandbox_sha256(const void *data, size_t size, uint8_t digest[32])
 }
 
 
+void
+sandbox_hmac(const uint8_t key[32], const void *data, size_t size,
+    uint8_t mac[32])
+{
+    size_t   i;
+    uint8_t  inner[64 + SANDBOX_HMAC_MAX], outer[64 + 32];
+
+    if (size > SANDBOX_HMAC_MAX) {
+        size = SANDBOX_HMAC_MAX;
+    }
+
+    for (i = 0; i < 64; i++) {
+        inner[i] = (i < 32 ? key[i] : 0) ^ 0x36;
+        outer[i] = (i < 32 ? key[i] : 0) ^ 0x5c;
+    }
+
+    memcpy(inner + 64, data, size);
+    sandbox_sha256(inner, 64 + size, outer + 64);
+    sandbox_sha256(outer, sizeof(outer), mac);
+
+    explicit_bzero(inner, sizeof(inner));
+    explicit_bzero(outer, sizeof(outer));
+}
+
+
 static void
 sandbox_sha256_block(uint32_t *state, const uint8_t *p)
 {

@@ -62,6 +62,7 @@
 #define SANDBOX_WIRE_MAX_INDEX       1024        /* URL of a package index */
 #define SANDBOX_WIRE_MAX_CA          (512 * 1024) /* PEM of one policy */
 #define SANDBOX_WIRE_MAX_TABLE       (4 * 1024 * 1024) /* of all policies */
+#define SANDBOX_WIRE_MAX_PROXY       64          /* its address, as text */
 #define SANDBOX_WIRE_SANDBOX_ID_SIZE 24          /* "sbx_" and 20 hex digits */
 
 /* what may be asked for: configuration, runner and agent agree on these */
@@ -294,6 +295,9 @@ enum {
     SANDBOX_TAG_EGRESS_FAILED,           /* allowed, but not reached */
     SANDBOX_TAG_EGRESS_UP,               /* bytes out of the sandbox */
     SANDBOX_TAG_EGRESS_DOWN,             /* bytes into the sandbox */
+    SANDBOX_TAG_EGRESS_PROXY,            /* bytes: "ADDRESS:PORT" */
+    SANDBOX_TAG_EGRESS_TOKEN,            /* bytes: sandbox_token.h */
+    SANDBOX_TAG_EGRESS_KEY,              /* 32 bytes: runner to proxy only */
 
     /* PING of who owns the sessions of container engines */
     SANDBOX_TAG_ENGINE = 208,            /* fields of one, repeated; READY */

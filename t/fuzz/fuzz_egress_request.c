@@ -57,6 +57,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t size)
     }
 
     check(again == rc);
+    check(whole.auth + whole.auth_length <= whole.head);
+    check(whole.auth == pieces.auth);
 
     if (rc == EGRESS_REQUEST_OK) {
         check(whole.head <= size && whole.head == pieces.head);

@@ -97,7 +97,8 @@ FIELDS = {
     "EGRESS_COUNT": (186, "B"), "EGRESS_OPEN": (187, "N"),
     "EGRESS_TUNNELS": (188, "N"), "EGRESS_REFUSED": (189, "N"),
     "EGRESS_FAILED": (190, "N"), "EGRESS_UP": (191, "N"),
-    "EGRESS_DOWN": (192, "N"),
+    "EGRESS_DOWN": (192, "N"), "EGRESS_PROXY": (193, "B"),
+    "EGRESS_TOKEN": (194, "B"), "EGRESS_KEY": (195, "B"),
 
     "ENGINE": (208, "B"), "ENGINE_NAME": (209, "B"),
     "ENGINE_GENERATION": (210, "N"), "ENGINE_METADATA": (211, "B"),

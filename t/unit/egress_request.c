@@ -54,9 +54,22 @@ taken(void)
 
     is_number(get(&r, "CONNECT a:1 HTTP/1.0\r\n\r\n"), EGRESS_REQUEST_OK,
               "HTTP/1.0, no fields");
+    is_number(r.auth, 0, "no credentials");
     is_number(r.port, 1, "the least port");
     is_number(get(&r, "CONNECT a:65535 HTTP/1.1\r\n\r\n"), EGRESS_REQUEST_OK,
               "the last port");
+
+    /* whose it is stands beside any request that could be read */
+
+    text = "GET http://a/ HTTP/1.1\r\nA: b\r\n"
+           "PROXY-authorization: Basic YQ==\r\nC: d\r\n\r\n";
+    is_number(get(&r, text), EGRESS_REQUEST_METHOD, "with credentials");
+    ok(r.auth_length == 11
+       && strncmp(text + r.auth, " Basic YQ==", r.auth_length) == 0,
+       "where they are");
+    is_number(get(&r, "CONNECT a:1 HTTP/1.1\r\nProxy-Authorization:\r\n\r\n"),
+              EGRESS_REQUEST_OK, "empty ones");
+    ok(r.auth && r.auth_length == 0, "are none");
 }
 
 
@@ -179,6 +192,9 @@ refused(void)
           EGRESS_REQUEST_MALFORMED },
         { "CONNECT a:443 HTTP/1.1\r\n: b\r\n\r\n", EGRESS_REQUEST_MALFORMED },
         { "CONNECT a:443 HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n",
+          EGRESS_REQUEST_MALFORMED },
+        { "CONNECT a:443 HTTP/1.1\r\nProxy-Authorization: Basic YQ==\r\n"
+          "proxy-authorization: Basic YQ==\r\n\r\n",
           EGRESS_REQUEST_MALFORMED },
         { "CONNECT a:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
           EGRESS_REQUEST_MALFORMED },
