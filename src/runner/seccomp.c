@@ -20,162 +20,18 @@
 #include <sys/shm.h>
 #include <sys/socket.h>
 
+#include "sandbox_calls.h"
 #include "seccomp.h"
 
 
-#define RUNNER_CLONE_NAMESPACES  0x7e020000u     /* CLONE_NEW*, all of them */
-#define RUNNER_SECCOMP_LIMITS    16              /* RLIM_NLIMITS */
-#define RUNNER_SECCOMP_OPTIONS   128             /* of a socket, by number */
-
+#define RUNNER_SECCOMP_NAME(name)  #name,
 
 static const char  *runner_seccomp_allowed[] = {
-
-    /* files and directories */
-    "open", "openat", "openat2", "creat", "close", "close_range", "read",
-    "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev",
-    "preadv2", "pwritev2", "lseek", "_llseek", "stat", "fstat", "lstat",
-    "newfstatat", "fstatat64", "statx", "statfs", "fstatfs", "access",
-    "faccessat", "faccessat2", "truncate", "ftruncate", "fallocate",
-    "rename", "renameat", "renameat2", "link", "linkat", "symlink",
-    "symlinkat", "unlink", "unlinkat", "readlink", "readlinkat", "mkdir",
-    "mkdirat", "rmdir", "mknod", "mknodat", "chmod", "fchmod", "fchmodat",
-    "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime", "utimes",
-    "utimensat", "futimesat", "getdents", "getdents64", "chdir", "fchdir",
-    "getcwd", "umask", "dup", "dup2", "dup3", "fcntl", "fcntl64", "flock",
-    "ioctl", "fsync", "fdatasync", "syncfs", "sync_file_range",
-    "fadvise64", "readahead", "sendfile", "sendfile64", "splice", "tee",
-    "vmsplice", "copy_file_range", "getxattr", "lgetxattr", "fgetxattr",
-    "setxattr", "lsetxattr", "fsetxattr", "listxattr", "llistxattr",
-    "flistxattr", "removexattr", "lremovexattr", "fremovexattr",
-    "inotify_init", "inotify_init1", "inotify_add_watch", "inotify_rm_watch",
-    "name_to_handle_at",
-
-    /* memory */
-    "brk", "munmap", "mremap", "mprotect", "madvise", "mincore", "msync",
-    "mlock", "mlock2", "munlock", "mlockall", "munlockall",
-    "remap_file_pages", "pkey_alloc", "pkey_free", "pkey_mprotect",
-    "membarrier", "map_shadow_stack", "mseal", "get_mempolicy",
-    "process_madvise", "process_mrelease",
-
-    /* processes and threads; namespaces are refused below and by sysctl */
-    "clone3", "fork", "vfork", "execve", "execveat", "exit", "exit_group",
-    "wait4", "waitid", "waitpid", "getpid", "getppid", "gettid", "getpgid",
-    "setpgid", "getpgrp", "getsid", "setsid", "kill", "tkill", "tgkill",
-    "pidfd_open", "pidfd_send_signal", "pidfd_getfd", "prctl", "arch_prctl",
-    "set_tid_address", "set_robust_list", "get_robust_list", "rseq",
-    "futex", "futex_waitv", "futex_wake", "futex_wait", "futex_requeue",
-    "sched_yield", "sched_getaffinity", "sched_setaffinity",
-    "sched_getparam", "sched_setparam", "sched_getscheduler",
-    "sched_setscheduler", "sched_getattr", "sched_setattr",
-    "sched_get_priority_max", "sched_get_priority_min",
-    "sched_rr_get_interval", "getpriority", "setpriority", "ioprio_get",
-    "ioprio_set", "getrlimit", "ugetrlimit", "getrusage", "times", "getcpu",
-    "restart_syscall", "set_thread_area", "get_thread_area", "ptrace",
-    "process_vm_readv", "process_vm_writev", "kcmp",
-
-    /* ids: they are checked against the user namespace, which has two */
-    "getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid",
-    "getgroups", "setuid", "setgid", "setreuid", "setregid", "setresuid",
-    "setresgid", "setfsuid", "setfsgid", "setgroups", "capget", "capset",
-
-    /* signals and time */
-    "rt_sigaction", "rt_sigprocmask", "rt_sigpending", "rt_sigsuspend",
-    "rt_sigtimedwait", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
-    "rt_sigreturn", "sigaltstack", "sigreturn", "sigaction", "sigprocmask",
-    "signalfd", "signalfd4", "pause", "alarm", "nanosleep",
-    "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday",
-    "time", "getitimer", "setitimer", "timer_create", "timer_settime",
-    "timer_gettime", "timer_getoverrun", "timer_delete", "timerfd_create",
-    "timerfd_settime", "timerfd_gettime",
-
-    /* waiting */
-    "select", "_newselect", "pselect6", "poll", "ppoll", "epoll_create",
-    "epoll_create1", "epoll_ctl", "epoll_ctl_old", "epoll_wait",
-    "epoll_wait_old", "epoll_pwait", "epoll_pwait2", "eventfd", "eventfd2",
-
-    /* pipes, sockets (families are limited below), System V and POSIX IPC */
-    "pipe", "pipe2", "bind", "listen", "accept", "accept4",
-    "connect", "getsockname", "getpeername", "getsockopt",
-    "shutdown", "send", "recv", "sendto", "recvfrom", "sendmsg", "recvmsg",
-    "sendmmsg", "recvmmsg", "shmat", "shmdt", "shmctl", "semget",
-    "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl",
-    "mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify",
-    "mq_getsetattr",
-
-    /* the system */
-    "uname", "sysinfo", "getrandom", "landlock_create_ruleset",
-    "landlock_add_rule", "landlock_restrict_self", "seccomp"
+    SANDBOX_CALLS_ALLOWED(RUNNER_SECCOMP_NAME)
 };
-
 
 static const char  *runner_seccomp_refused[] = {
-    "mount", "umount", "umount2", "pivot_root", "chroot", "unshare", "setns",
-    "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick",
-    "mount_setattr", "open_by_handle_at", "swapon", "swapoff", "reboot",
-    "kexec_load", "kexec_file_load", "init_module", "finit_module",
-    "delete_module", "acct", "quotactl", "quotactl_fd", "syslog", "bpf",
-    "perf_event_open", "userfaultfd", "add_key", "request_key", "keyctl",
-    "clock_settime", "clock_adjtime", "settimeofday", "stime", "adjtimex",
-    "sethostname", "setdomainname", "iopl", "ioperm", "vhangup",
-    "lookup_dcookie", "nfsservctl", "fanotify_init", "fanotify_mark",
-    "io_uring_setup", "io_uring_enter", "io_uring_register", "set_mempolicy",
-    "mbind", "move_pages", "migrate_pages", "modify_ldt"
-};
-
-
-/*
- * Asynchronous input and output of old is not there at all: its requests have
- * one limit for the whole host (fs.aio-max-nr), which one user could use up.
- * Nor are cachestat, which tells what others read, and memfd_secret.
- */
-
-
-/*
- * What these make the kernel keep for a socket - reports, programs, keys,
- * groups, labels - is counted for nobody, or once for the whole host, and a
- * user can have many sockets.  Numbers where headers differ.
- */
-
-static const struct {
-    int  level;
-    int  name;
-} runner_seccomp_reports[] = {
-    { SOL_SOCKET, SO_ATTACH_FILTER },
-    { SOL_SOCKET, SO_ATTACH_BPF },
-    { SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF },
-    { SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF },
-    { SOL_SOCKET, SO_TIMESTAMPING_OLD },
-    { SOL_SOCKET, SO_TIMESTAMPING_NEW },
-    { SOL_SOCKET, SO_ZEROCOPY },
-    { SOL_SOCKET, SO_TXTIME },
-
-    { IPPROTO_IP, IP_RECVERR },
-    { IPPROTO_IP, 26 },                          /* IP_RECVERR_RFC4884 */
-    { IPPROTO_IP, IP_ADD_MEMBERSHIP },
-    { IPPROTO_IP, IP_BLOCK_SOURCE },
-    { IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP },
-    { IPPROTO_IP, IP_MSFILTER },
-    { IPPROTO_IP, MCAST_JOIN_GROUP },
-    { IPPROTO_IP, MCAST_BLOCK_SOURCE },
-    { IPPROTO_IP, MCAST_JOIN_SOURCE_GROUP },
-    { IPPROTO_IP, MCAST_MSFILTER },
-
-    { IPPROTO_IPV6, IPV6_RECVERR },
-    { IPPROTO_IPV6, 31 },                        /* IPV6_RECVERR_RFC4884 */
-    { IPPROTO_IPV6, IPV6_JOIN_GROUP },
-    { IPPROTO_IPV6, IPV6_JOIN_ANYCAST },
-    { IPPROTO_IPV6, 32 },                        /* IPV6_FLOWLABEL_MGR */
-    { IPPROTO_IPV6, MCAST_JOIN_GROUP },
-    { IPPROTO_IPV6, MCAST_BLOCK_SOURCE },
-    { IPPROTO_IPV6, MCAST_JOIN_SOURCE_GROUP },
-    { IPPROTO_IPV6, MCAST_MSFILTER },
-
-    { IPPROTO_TCP, 14 },                         /* TCP_MD5SIG */
-    { IPPROTO_TCP, 31 },                         /* TCP_ULP */
-    { IPPROTO_TCP, 32 },                         /* TCP_MD5SIG_EXT */
-    { IPPROTO_TCP, 38 },                         /* TCP_AO_ADD_KEY */
-    { IPPROTO_TCP, 39 },                         /* TCP_AO_DEL_KEY */
-    { IPPROTO_TCP, 40 }                          /* TCP_AO_INFO */
+    SANDBOX_CALLS_REFUSED(RUNNER_SECCOMP_NAME)
 };
 
 
@@ -232,7 +88,7 @@ runner_seccomp(void)
              "action", "SCMP_ACT_ERRNO", "errnoRet", EPERM));
 
     rc |= runner_seccomp_rule(rules, "clone", "SCMP_ACT_ALLOW", 0,
-              json_pack("[o]", runner_seccomp_arg(0, RUNNER_CLONE_NAMESPACES,
+              json_pack("[o]", runner_seccomp_arg(0, SANDBOX_CALLS_NAMESPACES,
                                                   0, "SCMP_CMP_MASKED_EQ")));
 
     /*
@@ -338,7 +194,7 @@ runner_seccomp_options(json_t *rules)
 
     for (i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
         rc |= runner_seccomp_range(rules, levels[i], 0,
-                                   RUNNER_SECCOMP_OPTIONS);
+                                   SANDBOX_CALLS_OPTIONS);
     }
 
     return rc;
@@ -358,12 +214,12 @@ runner_seccomp_range(json_t *rules, int level, int first, int n)
 
     refused = 0;
 
-    for (i = 0; i < sizeof(runner_seccomp_reports)
-                    / sizeof(runner_seccomp_reports[0]); i++)
+    for (i = 0; i < sizeof(sandbox_calls_reports)
+                    / sizeof(sandbox_calls_reports[0]); i++)
     {
-        refused |= runner_seccomp_reports[i].level == level
-                   && runner_seccomp_reports[i].name >= first
-                   && runner_seccomp_reports[i].name < first + n;
+        refused |= sandbox_calls_reports[i].level == level
+                   && sandbox_calls_reports[i].name >= first
+                   && sandbox_calls_reports[i].name < first + n;
     }
 
     if (refused && n > 1) {
@@ -429,7 +285,7 @@ runner_seccomp_cores(json_t *rules)
 
     rc = 0;
 
-    for (i = 0; i < RUNNER_SECCOMP_LIMITS; i++) {
+    for (i = 0; i < SANDBOX_CALLS_LIMITS; i++) {
 
         if (i == RLIMIT_CORE) {
             continue;
