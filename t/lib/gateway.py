@@ -9,7 +9,8 @@ Environment: BUILD (build), CACHE (/var/cache/sandbox), SANDBOX_TEST_NGINX
 the folder for a look), SANDBOX_TEST_SLOW (waits are longer by this factor),
 SANDBOX_TEST_H2 (requests go over HTTP/2, by curl; each has a connection),
 SANDBOX_TEST_OPENAPI (answers must be what openapi.json says, as where a test
-sets `described`).
+sets `described`), BACKEND (local, or dagger for all gateways with a real
+runner; see gateway_engine.py).
 """
 
 import base64
@@ -32,6 +33,7 @@ import tempfile
 import time
 import urllib.parse
 
+import gateway_engine
 import openapi
 import tap
 
@@ -44,6 +46,7 @@ MODULE = os.environ.get("SANDBOX_TEST_MODULE") \
     or BUILD + "/ngx_http_sandbox_module.so"
 AGENT = BUILD + "/sandbox-agent"
 RUNNER = BUILD + "/sandbox-runner"
+BACKEND = os.environ.get("BACKEND") or "local"
 SLOW = int(os.environ.get("SANDBOX_TEST_SLOW") or 1)
 H2 = bool(os.environ.get("SANDBOX_TEST_H2"))
 OPENAPI = bool(os.environ.get("SANDBOX_TEST_OPENAPI"))
@@ -53,16 +56,24 @@ BAD_LOG = re.compile(r"\[(alert|crit|emerg)\]|AddressSanitizer|runtime error:"
                      r"|exited on signal|SUMMARY: ")
 
 
+kept_ports = []
+
+
 def free_port():
-    """One that nobody is given for a connection of his own meanwhile."""
+    """One that nobody is given for a connection of his own meanwhile, and no
+    other test: a name, kept until this process ends, says that it is taken."""
     while True:
         port = random.SystemRandom().randrange(10000, 32000)
-        with socket.socket() as s:
-            try:
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind("\0sandbox-test-port-%d" % port)
+            with socket.socket() as s:
                 s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass
+        except OSError:
+            name.close()
+            continue
+        kept_ports.append(name)
+        return port
 
 
 # A machine may stand still for a while: what must come is waited for so long
@@ -217,8 +228,14 @@ class Gateway:
     def __init__(self, runner="real", location="", http="", server="",
                  main="", workers=2, log_level="info", pool=2, h2=H2,
                  runner_options=(), ready=True, state=None, zone="1m",
-                 mode="on", ephemeral=True):
+                 mode="on", ephemeral=True, backend=None, engines=1,
+                 engine_options=(), dagger=""):
         self.kind = runner
+        self.backend = "local" if runner != "real" else backend or BACKEND
+        self.engines = None         # on the dagger backend: Engines
+        self.engine_count = engines
+        self.engine_options = list(engine_options)
+        self.dagger = dagger        # more parameters of "sandbox_dagger"
         self.ephemeral = ephemeral  # the runner's end is that of all it made
         self.options = dict(location=location, http=http, server=server,
                             main=main, workers=workers, log_level=log_level,
@@ -229,6 +246,7 @@ class Gateway:
         self.nginx = self.runner = None
         self.expected = []          # log lines that this test provokes
         self.port = free_port()
+        self.registry = free_port()
         self.dir = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
         os.chmod(self.dir, 0o711)
         os.mkdir(self.dir + "/logs")
@@ -290,6 +308,8 @@ class Gateway:
         zone = "sandbox_zone sandbox:%s;" % o["zone"]
         if "sandbox_zone" in o["http"]:
             zone = ""
+        if self.backend == "dagger":
+            zone += self.engine_lines()
         self.write("nginx.conf", """
 load_module %s;
 user www-data;
@@ -326,6 +346,15 @@ http {
             + (zone, self.socket, self.dir, o["http"], self.port,
                " http2" if o["h2"] else "", o["mode"], self.dir,
                o["location"], o["server"])))
+
+    def engine_lines(self):
+        return """
+    sandbox_backend dagger;
+    sandbox_dagger_image 127.0.0.1:%d/sandbox@%s;
+    %s
+%s""" % (self.registry, gateway_engine.image(TOP, BUILD, CACHE),
+         self.engines.lines(self.dagger),
+         gateway_engine.REGISTRY % (self.registry, CACHE + "/registry"))
 
     def start_nginx(self):
         self.configure()
@@ -366,6 +395,13 @@ http {
             command = [sys.executable, TOP + "/t/lib/mock_runner.py",
                        "--socket", self.socket,
                        "--key-file", self.path("runner.key")]
+        elif self.backend == "dagger":
+            if self.engines is None:
+                self.engines = gateway_engine.Engines(
+                    self.state, self.engine_count, self.engine_options)
+            command = gateway_engine.owner(
+                RUNNER, self.socket, self.path("runner.key"), self.engines,
+                self.runner_options)
         else:
             base = os.path.realpath(CACHE + "/base/current/rootfs")
             if not os.path.isdir(base):
@@ -403,7 +439,7 @@ http {
         return "".join(self.read("logs/runner.%d.log" % n)
                        for n in range(1, self.runner_number + 1))
 
-    def end(self, process, number, seconds=LEAST):
+    def end(self, process, number, seconds=120):
         if process is None or process.poll() is not None:
             return
         process.send_signal(number)
@@ -438,6 +474,9 @@ http {
             except AssertionError as error:
                 problems.append(str(error))
         self.nginx = self.runner = None
+        if self.engines is not None:
+            self.engines.end()
+            self.engines = None
         self.sweep()
         if check:
             problems += self.log_problems()
@@ -451,7 +490,7 @@ http {
 
     def sweep(self):
         """After a runner that was killed: another one ends what it left."""
-        if self.kind != "real" or not glob.glob(self.state + "/slots/*"):
+        if self.kind != "real" or self.backend != "local" or not glob.glob(self.state + "/slots/*"):
             return
         self.ephemeral = True
         try:
@@ -518,7 +557,7 @@ http {
 
     # requests
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=150):
         return http.client.HTTPConnection("127.0.0.1", self.port,
                                           timeout=timeout)
 
@@ -534,7 +573,7 @@ http {
         return out
 
     def request(self, method, path, body=None, token="", headers=None,
-                timeout=60, connection=None):
+                timeout=150, connection=None):
         """One call; path is below /sandbox/ unless it begins with a slash."""
         if not path.startswith("/"):
             path = "/sandbox/" + path
@@ -619,10 +658,13 @@ http {
         name = self.output(conversation, "readlink /proc/self/ns/pid",
                            **options).strip()
         for pid in in_namespace(name):
-            with open("/proc/%d/status" % pid) as f:
-                inside = re.search(r"^NSpid:.*\s(\d+)$", f.read(), re.M)
-                if inside and inside.group(1) == "1":
-                    return pid
+            try:
+                with open("/proc/%d/status" % pid) as f:
+                    inside = re.search(r"^NSpid:.*\s(\d+)$", f.read(), re.M)
+            except OSError:
+                continue                # that command's own, and it has gone
+            if inside and inside.group(1) == "1":
+                return pid
         raise AssertionError("no agent in %s" % name)
 
     def status(self, conversation, **options):
