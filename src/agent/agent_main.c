@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "agent_file.h"
+#include "agent_filter.h"
 #include "agent_spool.h"
 #include "sandbox_control.h"
 
@@ -76,6 +77,10 @@ main(int argc, char **argv)
     if (address != NULL) {
         rc = agent_tcp_init(address, secret_file);
         agent_tree_init(-1);
+
+        if (!agent.network) {
+            agent_egress_init();
+        }
 
     } else {
         rc = agent_main_runner();
@@ -184,6 +189,7 @@ agent_main_process(void)
         || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == -1
         || agent_event_init() == -1
         || agent_spawn_init() == -1
+        || agent_filter_init() == -1
         || agent_reap_init() == -1)
     {
         return -1;

@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent_filter.h"
 #include "agent_keeper.h"
 #include "sandbox_utf8.h"
 
@@ -121,6 +122,7 @@ agent_spawn(agent_command_t *command)
     child.cpu.rlim_cur = seconds;
     child.cpu.rlim_max = seconds + 2;
     child.open_files = request->open_files;
+    child.network = agent.network;
 
     error = agent_spawn_program(&child, &command->tree);
 
@@ -342,7 +344,9 @@ agent_spawn_child(const agent_program_t *child)
 
         } else if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL,
                            sizeof(none))
-                   == 0)
+                   == 0
+                   && (!agent.tcp
+                       || agent_filter_install(child->network) == 0))
         {
             syscall(SYS_execve, child->path, child->argv, child->environment);
         }
