@@ -1,4 +1,5 @@
-"""A container engine as the owner of its sessions meets it, without containers.
+"""A container engine as the owner of its sessions meets it, without containers;
+as a program it has them (engine_program).
 
 What Dagger's engine v0.21.5 was seen to do, as strict as it was: HTTP/1.1 with
 the session in a header, a GET that turns into HTTP/2 the other way round, three
@@ -17,6 +18,12 @@ import struct
 import sys
 import threading
 import time
+
+if __name__ == "__main__":
+    # what has containers imports this module by its name
+
+    from engine_program import program
+    program()
 
 # Debian's h2, not our own module of that name beside this one
 
@@ -38,6 +45,7 @@ if ours:
 
 FILES = b"/moby.filesync.v1.FileSync/DiffCopy"
 HEALTH = b"/grpc.health.v1.Health/Check"
+CHUNKED, CHUNK = 2048, 4096         # bytes: a body is sent in pieces, of these
 BDP = bytes.fromhex("02041010090e0707")
 NO_METADATA = (b"failed to get client metadata: failed to JSON-unmarshal "
                b"X-Dagger-Client-Metadata: unexpected end of JSON input")
@@ -75,6 +83,7 @@ class Held:
         self.calls = {}
         self.pings = 0
         self.failures = 0
+        self.lost = False
         self.closed = threading.Event()
         self.h2 = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding=None))
@@ -98,7 +107,14 @@ class Held:
         except (OSError, h2.exceptions.ProtocolError) as e:
             if not isinstance(e, OSError):
                 self.engine.fault("HTTP/2 of the client: %r" % e)
-        self.end()
+
+        # that it is gone shows when its health is asked for, and fails twice
+
+        with self.lock:
+            self.lost = True
+            for call in self.calls.values():
+                call.done.set()
+        self.closed.wait(60 + 10 * self.engine.health)
 
     def event(self, event):
         call = self.calls.get(getattr(event, "stream_id", None))
@@ -146,6 +162,8 @@ class Held:
                    (b"grpc-accept-encoding", b"gzip")] + extra
         try:
             with self.lock:
+                if self.lost:
+                    return None
                 stream = self.h2.get_next_available_stream_id()
                 self.calls[stream] = call
                 self.h2.send_headers(stream, headers)
@@ -190,20 +208,26 @@ class Held:
             call = self.call(HEALTH, [(b"grpc-timeout", b"29999540u")],
                              b"\0\0\0\0\0", self.engine.health + 10)
             if self.closed.is_set():
-                return
+                break
             self.client.asked += 1
             if call is None or call.status() != 0:
                 self.failures += 1
                 if self.failures == 2:
-                    self.end()
-                    return
+                    break
+        self.end()
 
     def end(self):
-        self.closed.set()
+        with self.lock:
+            first = not self.closed.is_set()
+            self.closed.set()
+            for call in self.calls.values():
+                call.done.set()
         try:
             self.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+        if first:
+            self.engine.dropped(self.client)
 
 
 class Client:
@@ -221,11 +245,13 @@ class Client:
 class Engine:
     """`with Engine() as engine:` listens on engine.port."""
 
-    def __init__(self, port=0, health=5.0, version="v0.21.5"):
+    def __init__(self, port=0, health=5.0, version="v0.21.5",
+                 host="127.0.0.1"):
         self.health = health
         self.version = version
         self.lock = threading.Lock()
         self.clients = {}
+        self.active = {}            # by session: what goes on in it
         self.faults = []
         self.requests = []          # (method, path, client's id or None)
         self.refuse = None          # what /sessionAttachables says instead
@@ -233,7 +259,7 @@ class Engine:
         self.conns = []
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind(("127.0.0.1", port))
+        self.listener.bind((host, port))
         self.port = self.listener.getsockname()[1]
 
     def __enter__(self):
@@ -246,12 +272,65 @@ class Engine:
 
     def kill(self):
         """As SIGKILL does: nothing is told, all connections end."""
-        for sock in [self.listener] + self.conns:
+        self.close_listener()
+        for sock in self.conns:
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
             sock.close()
+
+    def close_listener(self):
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.listener.close()
+
+    # a session lives as long as its first client is attached, or something
+    # that was begun in it goes on
+
+    def begin(self, session):
+        with self.lock:
+            self.active[session] = self.active.get(session, 0) + 1
+
+    def end(self, session):
+        with self.lock:
+            self.active[session] -= 1
+            if self.active[session]:
+                return
+            del self.active[session]
+            first = self.first(session)
+            over = first and first.held and first.held.closed.is_set()
+        if over:
+            self.forget(session)
+
+    def first(self, session):
+        for (name, _), client in self.clients.items():
+            if name == session:
+                return client
+        return None
+
+    def dropped(self, client):
+        """Its connection is over."""
+        with self.lock:
+            over = self.first(client.session) is client \
+                and client.session not in self.active
+        if over:
+            self.forget(client.session)
+
+    def forget(self, session):
+        with self.lock:
+            gone = [c for (s, _), c in self.clients.items() if s == session]
+            for client in gone:
+                del self.clients[(session, client.id)]
+        self.session_over(session)
+        for client in gone:
+            if client.held:
+                client.held.end()
+
+    def session_over(self, session):
+        """For what has containers."""
 
     def fault(self, text):
         with self.lock:
@@ -308,23 +387,32 @@ class Engine:
             pass
         finally:
             sock.close()
+            if sock in self.conns:
+                self.conns.remove(sock)
 
     def answer(self, sock, status, kind, body):
         words = {200: "OK", 404: "Not Found", 422: "Unprocessable Entity",
                  400: "Bad Request", 500: "Internal Server Error"}
-        sock.sendall(("HTTP/1.1 %d %s\r\nContent-Type: %s\r\nDate: %s\r\n"
-                      "Content-Length: %d\r\n\r\n"
-                      % (status, words[status], kind,
-                         time.strftime("%a, %d %b %Y %H:%M:%S GMT",
-                                       time.gmtime()), len(body))).encode()
-                     + body)
+        head = ("HTTP/1.1 %d %s\r\nContent-Type: %s\r\nDate: %s\r\n"
+                % (status, words[status], kind,
+                   time.strftime("%a, %d %b %Y %H:%M:%S GMT",
+                                 time.gmtime()))).encode()
+        if len(body) <= CHUNKED:
+            sock.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body)
+                         + body)
+            return True
+        sock.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        for at in range(0, len(body), CHUNK):
+            part = body[at:at + CHUNK]
+            sock.sendall(b"%x\r\n" % len(part) + part + b"\r\n")
+        sock.sendall(b"0\r\n\r\n")
         return True
 
     def errors(self, sock, text):
         """A query that fails before it is looked at: 200, and text."""
         return self.answer(sock, 200, "text/plain; charset=utf-8", json.dumps(
             {"data": None, "errors": [{"message": text}]},
-            separators=(",", ":")).encode())
+            separators=(",", ":")).encode() + b"\n")
 
     def request(self, sock, method, path, headers, body, early):
         """True: the connection goes on with the next request."""
@@ -420,9 +508,14 @@ class Engine:
             return self.answer(sock, 400, "application/json",
                                b'{"errors":[{"message":"json request body '
                                b'could not be decoded"}],"data":null}')
-        return self.answer(sock, *self.result(client, query))
+        self.begin(client.session)
+        try:
+            answer = self.result(client, query, sock)
+        finally:
+            self.end(client.session)
+        return self.answer(sock, *answer)
 
-    def result(self, client, query):
+    def result(self, client, query, sock):
         """Status, type and body; `data` has its names in order."""
         names = re.fullmatch(r"\s*\{([\sA-Za-z]*)\}\s*", query)
         known = {"version": self.version, "defaultPlatform": "linux/amd64"}
@@ -443,16 +536,8 @@ class Engine:
             separators=(",", ":")).encode()
 
     def shutdown(self, sock, metadata):
-        with self.lock:
-            gone = [c for (s, _), c in self.clients.items()
-                    if s == metadata.get("session_id")]
-            for client in gone:
-                del self.clients[(client.session, client.id)]
-        self.answer(sock, 200, "text/plain; charset=utf-8", b"")
-        for client in gone:
-            if client.held:
-                client.held.end()
-        return True
+        self.forget(metadata.get("session_id"))
+        return self.answer(sock, 200, "text/plain; charset=utf-8", b"")
 
 
 def transcript(port):
