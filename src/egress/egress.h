@@ -2,8 +2,9 @@
  * sandbox-egress: the way out of sandboxes.  What its files share.
  *
  * One process without rights and one thread: takes connections from listeners
- * that the runner made inside of sandboxes, connects to what their policies
- * allow, and carries bytes.  Nothing a sandbox sends is believed.
+ * that the runner made inside of sandboxes, or from a gate that sandboxes on
+ * engines share, connects to what their policies allow, and carries bytes.
+ * Nothing a sandbox sends is believed.
  */
 
 #ifndef EGRESS_H
@@ -31,6 +32,13 @@
 #define EGRESS_MAX_CANDIDATES  8                 /* addresses of a name */
 #define EGRESS_MAX_PORTS       16
 #define EGRESS_MAX_COUNTERS    256               /* of policies */
+#define EGRESS_MAX_SESSIONS    8192              /* that came by a gate */
+#define EGRESS_MAX_STRANGERS   1024              /* at gates: connections that
+                                                    didn't say whose they are */
+#define EGRESS_PLACES          4096              /* where they are from */
+#define EGRESS_PLACE_MAX       256               /* of them, from one place */
+#define EGRESS_PLACE_RATE      32                /* likewise, a second, */
+#define EGRESS_PLACE_BURST     512               /* and so many at once */
 #define EGRESS_BUFFER          65536             /* bytes on their way */
 #define EGRESS_ANSWER          1024              /* bytes of a refusal */
 #define EGRESS_ACCEPT_TURN     32                /* connections a turn */
@@ -46,6 +54,7 @@
 #define EGRESS_HALF_WAIT       120000            /* and one end is through */
 #define EGRESS_ACCEPT_PAUSE    100               /* without descriptors */
 #define EGRESS_COUNT_WAIT      100               /* between two reports */
+#define EGRESS_SESSION_IDLE    3600000           /* then its bytes are new */
 
 /* log lines of one sandbox: so many a second, and so many at once */
 
@@ -57,6 +66,7 @@ typedef struct egress_s          egress_t;
 typedef struct egress_sandbox_s  egress_sandbox_t;
 typedef struct egress_tunnel_s   egress_tunnel_t;
 typedef struct egress_lookup_s   egress_lookup_t;
+typedef struct egress_place_s    egress_place_t;
 
 
 /* as in the wire's EGRESS_COUNT */
@@ -73,12 +83,30 @@ typedef struct {
 } egress_counter_t;
 
 
+/* an address, or some, that connections to a gate come from */
+
+struct egress_place_s {
+    uint64_t            at;              /* ms: `left` is as of then */
+    unsigned            left;            /* it may still begin */
+    unsigned            strangers;
+};
+
+
+/*
+ * A sandbox with a listener of its own; or a gate, whose connections are
+ * strangers until they say whose they are; or one of a session and a policy
+ * that came by a gate, which has no listener.
+ */
+
 struct egress_sandbox_s {
     runner_later_t      later;
     egress_t           *egress;
     egress_sandbox_t   *next;            /* in its bucket */
     uint32_t            number;          /* of its slot */
-    char                id[SANDBOX_WIRE_SANDBOX_ID_SIZE + 1];
+    char                id[2 * SANDBOX_WIRE_SESSION_SIZE + 1];
+    uint8_t             session[SANDBOX_WIRE_SESSION_SIZE];
+    uint64_t            used;            /* ms, by a gate: the last time */
+    int                 gate;
     uint32_t            policy;
     runner_event_t      listener;
     runner_timer_t      timer;           /* accepts again */
@@ -136,6 +164,9 @@ struct egress_tunnel_s {
     uint64_t            began;           /* ms */
     uint64_t            active;          /* ms: the last byte */
     uint64_t            until;           /* ms: its time is over; 0: never */
+    uint64_t            expires;         /* ms: likewise, by its token */
+    egress_place_t     *place;           /* of a stranger; NULL: it is none */
+    egress_address_t    from;            /* of what came by a gate */
     uint32_t            policy;          /* that it was opened by */
     egress_side_t       inner;           /* the sandbox */
     egress_side_t       outer;           /* the world */
@@ -167,6 +198,11 @@ struct egress_s {
     uint8_t            *table;           /* that was checked; NULL: none */
     size_t              table_size;
     egress_sandbox_t   *sandboxes[EGRESS_BUCKETS];
+    egress_sandbox_t   *sessions[EGRESS_BUCKETS];
+    unsigned            nsessions;
+    unsigned            strangers;
+    uint8_t             key[SANDBOX_WIRE_KEY_SIZE];   /* of tokens */
+    egress_place_t      places[EGRESS_PLACES];
     unsigned            tunnels;         /* all connections */
     egress_counter_t    counters[EGRESS_MAX_COUNTERS];
     runner_timer_t      count_timer;
@@ -193,6 +229,19 @@ egress_counter_t *egress_count(egress_t *egress, uint32_t id);
 /* 1: this sandbox may have a line in the log now. */
 int egress_log_allowed(egress_sandbox_t *sandbox);
 
+/* egress_gate.c */
+
+/* 1: one more from that address may come in, as a stranger. */
+int egress_gate_room(egress_sandbox_t *gate, const egress_address_t *from);
+void egress_gate_enter(egress_tunnel_t *tunnel, const egress_address_t *from);
+void egress_gate_leave(egress_tunnel_t *tunnel);
+
+/*
+ * Its head is there: NULL, and it is one of a session, or why it stays a
+ * stranger.  1 in *full: of that session there are as many as there may be.
+ */
+const char *egress_gate_admit(egress_tunnel_t *tunnel, int *full);
+
 /* egress_lookup.c */
 
 /* Reads what the system says of resolvers.  0, or -1 and a line. */
@@ -218,6 +267,13 @@ void egress_tunnel_found(egress_tunnel_t *tunnel, egress_lookup_e rc,
 
 /* It is over: a line in the log, its counters, all of it is freed. */
 void egress_tunnel_end(egress_tunnel_t *tunnel, const char *why);
+
+/* Puts it among those of a sandbox; takes it from there. */
+void egress_tunnel_link(egress_tunnel_t *tunnel, egress_sandbox_t *sandbox);
+void egress_tunnel_unlink(egress_tunnel_t *tunnel);
+
+/* 1: the policy of the sandbox has no room for one more. */
+int egress_tunnel_full(const egress_sandbox_t *sandbox);
 
 /* Keeps what the other end does not take.  0, or -1 without memory. */
 int egress_tunnel_keep(egress_side_t *side, const uint8_t *p, size_t size);

@@ -45,6 +45,9 @@ static const egress_answer_text_t  egress_answers[EGRESS_ANSWER_LAST] = {
     { 403, "http_request_denied", "a malformed name",
       "That is no host name; letters, digits, hyphens and dots make one, "
       "with no dot at the end" },
+    { 407, "http_request_denied", "%d",
+      "The proxy does not know this sandbox (%d); use the one that is in the "
+      "environment of the command, with its user and password" },
     { 403, "http_request_denied", "%h:%p, there is no policy",
       "This sandbox has no network; ask the operator for an egress policy" },
     { 403, "http_request_denied", "%h:%p is not in policy %n",
@@ -86,13 +89,17 @@ egress_answer_write(const egress_refusal_t *refusal, char *p, size_t size)
     egress_answer_text(refusal, answer->text, text, sizeof(text));
 
     n = snprintf(p, size, "HTTP/1.1 %u %.160s\r\n"
+                 "%s"
                  "Proxy-Status: sandbox-egress; error=%s\r\n"
                  "Content-Type: text/plain\r\n"
                  "Content-Length: %zu\r\n"
                  "Connection: close\r\n"
                  "\r\n"
                  "%s.\n",
-                 answer->status, text, answer->error, strlen(text) + 2, text);
+                 answer->status, text,
+                 answer->status == 407
+                     ? "Proxy-Authenticate: Basic realm=\"sandbox\"\r\n" : "",
+                 answer->error, strlen(text) + 2, text);
 
     return n < 0 || (size_t) n >= size ? 0 : (size_t) n;
 }

@@ -17,6 +17,7 @@ typedef enum {
     EGRESS_ANSWER_METHOD,
     EGRESS_ANSWER_LITERAL,               /* an address in place of a name */
     EGRESS_ANSWER_HOST,
+    EGRESS_ANSWER_TOKEN,                 /* it does not say whose it is */
     EGRESS_ANSWER_POLICY,                /* the sandbox has none */
     EGRESS_ANSWER_NAME,                  /* not in the policy */
     EGRESS_ANSWER_PORT,

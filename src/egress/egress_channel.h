@@ -18,6 +18,8 @@ enum {
                                     EGRESS_ID */
     EGRESS_CHANNEL_POLICY,       /* EGRESS_ID */
     EGRESS_CHANNEL_CLOSE,        /* the sandbox ended */
+    EGRESS_CHANNEL_GATE,         /* 1 descriptor: a listener that many share;
+                                    EGRESS_KEY, which signs their tokens */
 
     /* proxy to runner */
     EGRESS_CHANNEL_READY = 80,   /* it takes connections from now on */

@@ -25,8 +25,9 @@ static void egress_control_event(runner_event_t *event, uint32_t events);
 static int egress_control_message(egress_t *egress,
     runner_message_t *message);
 static int egress_control_read(runner_message_t *message, char *id,
-    uint32_t *policy);
+    uint32_t *policy, uint8_t *key);
 static int egress_control_table(egress_t *egress, int fd);
+static void egress_control_check(egress_sandbox_t *sandbox);
 static int egress_control_open(egress_t *egress, runner_message_t *message);
 static egress_sandbox_t **egress_control_find(egress_t *egress,
     uint32_t number);
@@ -106,13 +107,14 @@ egress_control_message(egress_t *egress, runner_message_t *message)
                ? egress_control_table(egress, message->fds[0]) : -1;
 
     case EGRESS_CHANNEL_OPEN:
+    case EGRESS_CHANNEL_GATE:
         return message->nfds == 1 ? egress_control_open(egress, message) : -1;
 
     case EGRESS_CHANNEL_POLICY:
         sandbox = egress_control_find(egress, message->serial);
 
         if (*sandbox == NULL
-            || egress_control_read(message, NULL, &policy) == -1)
+            || egress_control_read(message, NULL, &policy, NULL) == -1)
         {
             return -1;
         }
@@ -131,8 +133,11 @@ egress_control_message(egress_t *egress, runner_message_t *message)
 }
 
 
+/* a key is wanted, or there may be none */
+
 static int
-egress_control_read(runner_message_t *message, char *id, uint32_t *policy)
+egress_control_read(runner_message_t *message, char *id, uint32_t *policy,
+    uint8_t *key)
 {
     int              rc;
     uint64_t         n;
@@ -157,11 +162,20 @@ egress_control_read(runner_message_t *message, char *id, uint32_t *policy)
             memcpy(id, field.data, field.length);
             id[field.length] = '\0';
         }
+
+        if (field.tag == SANDBOX_TAG_EGRESS_KEY) {
+            if (field.length != SANDBOX_WIRE_KEY_SIZE || key == NULL) {
+                return -1;
+            }
+
+            memcpy(key, field.data, field.length);
+            key = NULL;
+        }
     }
 
     *policy = (uint32_t) n;
 
-    return rc == SANDBOX_END ? 0 : -1;
+    return rc == SANDBOX_END && key == NULL ? 0 : -1;
 }
 
 
@@ -171,7 +185,6 @@ egress_control_table(egress_t *egress, int fd)
     uint8_t           *table;
     unsigned           i;
     struct stat        st;
-    egress_sandbox_t  *sandbox;
 
     if (fstat(fd, &st) == -1 || st.st_size > SANDBOX_WIRE_MAX_TABLE) {
         return -1;
@@ -191,21 +204,27 @@ egress_control_table(egress_t *egress, int fd)
     egress->table_size = st.st_size;
 
     for (i = 0; i < EGRESS_BUCKETS; i++) {
-        for (sandbox = egress->sandboxes[i];
-             sandbox != NULL;
-             sandbox = sandbox->next)
-        {
-            egress_tunnel_check(sandbox);
-        }
+        egress_control_check(egress->sandboxes[i]);
+        egress_control_check(egress->sessions[i]);
     }
 
     return 0;
 }
 
 
+static void
+egress_control_check(egress_sandbox_t *sandbox)
+{
+    for ( /* void */ ; sandbox != NULL; sandbox = sandbox->next) {
+        egress_tunnel_check(sandbox);
+    }
+}
+
+
 static int
 egress_control_open(egress_t *egress, runner_message_t *message)
 {
+    uint8_t           *key;
     egress_sandbox_t  *sandbox, **place;
 
     /* a listener that was made anew takes the place of the one before */
@@ -217,7 +236,12 @@ egress_control_open(egress_t *egress, runner_message_t *message)
         return -1;
     }
 
-    if (egress_control_read(message, sandbox->id, &sandbox->policy) == -1) {
+    sandbox->gate = message->type == EGRESS_CHANNEL_GATE;
+    key = sandbox->gate ? egress->key : NULL;
+
+    if (egress_control_read(message, sandbox->id, &sandbox->policy, key)
+        == -1)
+    {
         free(sandbox);
         return -1;
     }
@@ -242,6 +266,10 @@ egress_control_open(egress_t *egress, runner_message_t *message)
     }
 
     message->fds[0] = -1;
+
+    if (sandbox->gate) {
+        explicit_bzero(message->buf, sizeof(message->buf));
+    }
 
     place = egress_control_find(egress, message->serial);
     *place = sandbox;

@@ -21,7 +21,8 @@
 #include "egress_answer.h"
 
 
-static void egress_tunnel_new(egress_sandbox_t *sandbox, int fd);
+static void egress_tunnel_new(egress_sandbox_t *sandbox, int fd,
+    const egress_address_t *from);
 static void egress_tunnel_timer(void *data);
 static void egress_tunnel_read(egress_tunnel_t *tunnel);
 static void egress_tunnel_requested(egress_tunnel_t *tunnel,
@@ -37,6 +38,8 @@ static void egress_tunnel_open(egress_tunnel_t *tunnel);
 static void egress_tunnel_refuse(egress_tunnel_t *tunnel, egress_answer_e why,
     const char *detail);
 static void egress_tunnel_linger(egress_tunnel_t *tunnel);
+static void egress_tunnel_until(egress_tunnel_t *tunnel, uint64_t from,
+    uint64_t ms);
 static uint64_t egress_tunnel_idle(const egress_tunnel_t *tunnel);
 static void egress_tunnel_free(egress_tunnel_t *tunnel);
 static void egress_tunnel_drop(egress_t *egress, egress_side_t *side);
@@ -47,6 +50,8 @@ egress_tunnel_accept(runner_event_t *event, uint32_t events)
 {
     int                fd, n;
     egress_t          *egress;
+    socklen_t          size;
+    egress_address_t   from;
     egress_sandbox_t  *sandbox;
 
     sandbox = event->data;
@@ -59,7 +64,10 @@ egress_tunnel_accept(runner_event_t *event, uint32_t events)
             errno = EMFILE;
 
         } else {
-            fd = accept4(event->fd, NULL, NULL, SOCK_NONBLOCK|SOCK_CLOEXEC);
+            memset(&from, 0, sizeof(from));
+            size = sizeof(from);
+            fd = accept4(event->fd, &from.any, &size,
+                         SOCK_NONBLOCK|SOCK_CLOEXEC);
         }
 
         if (fd == -1) {
@@ -83,27 +91,28 @@ egress_tunnel_accept(runner_event_t *event, uint32_t events)
             return;
         }
 
-        egress_tunnel_new(sandbox, fd);
+        egress_address_plain(&from);
+        egress_tunnel_new(sandbox, fd, &from);
     }
 }
 
 
 static void
-egress_tunnel_new(egress_sandbox_t *sandbox, int fd)
+egress_tunnel_new(egress_sandbox_t *sandbox, int fd,
+    const egress_address_t *from)
 {
-    int                       on, full;
-    egress_t                 *egress;
-    uint64_t                  max;
-    egress_tunnel_t          *tunnel;
-    sandbox_egress_policy_t   policy;
+    int               on, full;
+    egress_t         *egress;
+    egress_tunnel_t  *tunnel;
 
     egress = sandbox->egress;
 
-    max = egress_policy(egress, sandbox->policy, &policy) && policy.connections
-          ? policy.connections : EGRESS_MAX_CONNECTIONS;
+    if (sandbox->gate && !egress_gate_room(sandbox, from)) {
+        close(fd);
+        return;
+    }
 
-    full = sandbox->connections >= max
-           || sandbox->connections >= EGRESS_MOST_CONNECTIONS;
+    full = !sandbox->gate && egress_tunnel_full(sandbox);
 
     tunnel = full && sandbox->refused >= EGRESS_MAX_REFUSED
              ? NULL : calloc(1, sizeof(*tunnel));
@@ -114,8 +123,6 @@ egress_tunnel_new(egress_sandbox_t *sandbox, int fd)
         return;
     }
 
-    tunnel->sandbox = sandbox;
-    tunnel->policy = sandbox->policy;
     tunnel->began = egress->loop.now;
     tunnel->timer.data = tunnel;
     tunnel->timer.handler = egress_tunnel_timer;
@@ -124,16 +131,12 @@ egress_tunnel_new(egress_sandbox_t *sandbox, int fd)
     tunnel->outer.tunnel = tunnel;
     tunnel->outer.event.fd = -1;
 
-    tunnel->next = sandbox->tunnels;
-    tunnel->prev = &sandbox->tunnels;
-
-    if (tunnel->next != NULL) {
-        tunnel->next->prev = &tunnel->next;
-    }
-
-    sandbox->tunnels = tunnel;
-    sandbox->connections++;
+    egress_tunnel_link(tunnel, sandbox);
     egress->tunnels++;
+
+    if (sandbox->gate) {
+        egress_gate_enter(tunnel, from);
+    }
 
     on = 1;
     (void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -152,6 +155,56 @@ egress_tunnel_new(egress_sandbox_t *sandbox, int fd)
     }
 
     egress_tunnel_read(tunnel);
+}
+
+
+int
+egress_tunnel_full(const egress_sandbox_t *sandbox)
+{
+    uint64_t                 max;
+    sandbox_egress_policy_t  policy;
+
+    max = egress_policy(sandbox->egress, sandbox->policy, &policy)
+          && policy.connections
+          ? policy.connections : EGRESS_MAX_CONNECTIONS;
+
+    return sandbox->connections >= max
+           || sandbox->connections >= EGRESS_MOST_CONNECTIONS;
+}
+
+
+void
+egress_tunnel_link(egress_tunnel_t *tunnel, egress_sandbox_t *sandbox)
+{
+    tunnel->sandbox = sandbox;
+    tunnel->policy = sandbox->policy;
+    tunnel->next = sandbox->tunnels;
+    tunnel->prev = &sandbox->tunnels;
+
+    if (tunnel->next != NULL) {
+        tunnel->next->prev = &tunnel->next;
+    }
+
+    sandbox->tunnels = tunnel;
+    sandbox->connections++;
+}
+
+
+void
+egress_tunnel_unlink(egress_tunnel_t *tunnel)
+{
+    *tunnel->prev = tunnel->next;
+
+    if (tunnel->next != NULL) {
+        tunnel->next->prev = tunnel->prev;
+    }
+
+    if (tunnel->state == EGRESS_TUNNEL_LINGER) {
+        tunnel->sandbox->refused--;
+
+    } else {
+        tunnel->sandbox->connections--;
+    }
 }
 
 
@@ -289,7 +342,9 @@ egress_tunnel_read(egress_tunnel_t *tunnel)
 static void
 egress_tunnel_requested(egress_tunnel_t *tunnel, egress_request_e rc)
 {
+    int                       full;
     egress_t                 *egress;
+    const char               *why;
     egress_side_t            *inner;
     egress_sandbox_t         *sandbox;
     sandbox_egress_policy_t   policy;
@@ -301,8 +356,23 @@ egress_tunnel_requested(egress_tunnel_t *tunnel, egress_request_e rc)
     };
 
     inner = &tunnel->inner;
+    egress = tunnel->sandbox->egress;
+
+    /* whose it is comes first, where it could be read at all */
+
+    if (tunnel->sandbox->gate && rc != EGRESS_REQUEST_MALFORMED
+        && rc != EGRESS_REQUEST_TOO_LONG)
+    {
+        why = egress_gate_admit(tunnel, &full);
+
+        if (why != NULL || full) {
+            egress_tunnel_refuse(tunnel, full ? EGRESS_ANSWER_CONNECTIONS
+                                              : EGRESS_ANSWER_TOKEN, why);
+            return;
+        }
+    }
+
     sandbox = tunnel->sandbox;
-    egress = sandbox->egress;
 
     if (rc != EGRESS_REQUEST_OK) {
         egress_tunnel_refuse(tunnel, answers[rc], NULL);
@@ -585,10 +655,7 @@ egress_tunnel_open(egress_tunnel_t *tunnel)
 
     if (egress_policy(egress, tunnel->policy, &policy)) {
         tunnel->sandbox->max_bytes = policy.bytes;
-
-        if (policy.time_ms) {
-            tunnel->until = egress->loop.now + policy.time_ms;
-        }
+        egress_tunnel_until(tunnel, egress->loop.now, policy.time_ms);
     }
 
     if (inner->at == inner->size) {
@@ -598,6 +665,21 @@ egress_tunnel_open(egress_tunnel_t *tunnel)
 
     egress_tunnel_wait(tunnel);
     egress_relay_start(tunnel);
+}
+
+
+/* as long as its policy says, and never longer than its token */
+
+static void
+egress_tunnel_until(egress_tunnel_t *tunnel, uint64_t from, uint64_t ms)
+{
+    tunnel->until = ms ? from + ms : 0;
+
+    if (tunnel->expires
+        && (tunnel->until == 0 || tunnel->expires < tunnel->until))
+    {
+        tunnel->until = tunnel->expires;
+    }
 }
 
 
@@ -661,8 +743,7 @@ egress_tunnel_check(egress_sandbox_t *sandbox)
         }
 
         if (tunnel->state == EGRESS_TUNNEL_OPEN) {
-            tunnel->until = policy.time_ms ? tunnel->began + policy.time_ms
-                                           : 0;
+            egress_tunnel_until(tunnel, tunnel->began, policy.time_ms);
             egress_tunnel_wait(tunnel);
         }
     }
@@ -675,6 +756,7 @@ egress_tunnel_refuse(egress_tunnel_t *tunnel, egress_answer_e why,
 {
     size_t                    n;
     char                      answer[EGRESS_ANSWER], line[512];
+    char                      from[EGRESS_ADDRESS_SIZE];
     egress_t                 *egress;
     egress_sandbox_t         *sandbox;
     egress_counter_t         *counter;
@@ -710,8 +792,14 @@ egress_tunnel_refuse(egress_tunnel_t *tunnel, egress_answer_e why,
 
     if (egress_log_allowed(sandbox)) {
         egress_answer_line(&refusal, line, sizeof(line));
-        runner_log(RUNNER_LOG_NOTICE, "egress: sandbox %s, %s", sandbox->id,
-                   line);
+
+        if (sandbox->gate) {
+            egress_address_text(&tunnel->from, from);
+        }
+
+        runner_log(RUNNER_LOG_NOTICE, "egress: %s %s, %s",
+                   sandbox->gate ? "connection from" : "sandbox",
+                   sandbox->gate ? from : sandbox->id, line);
     }
 
     tunnel->state = EGRESS_TUNNEL_LINGER;
@@ -727,7 +815,10 @@ egress_tunnel_refuse(egress_tunnel_t *tunnel, egress_answer_e why,
                  MSG_DONTWAIT|MSG_NOSIGNAL);
     (void) shutdown(tunnel->inner.event.fd, SHUT_WR);
 
-    if (egress_relay_watch(&tunnel->inner, EPOLLIN) == -1
+    /* the many of one sandbox would take the room of all */
+
+    if (sandbox->refused > EGRESS_MAX_REFUSED
+        || egress_relay_watch(&tunnel->inner, EPOLLIN) == -1
         || runner_timer_start(&egress->loop, &tunnel->timer,
                               EGRESS_LINGER_WAIT) == -1)
     {
@@ -819,25 +910,15 @@ egress_tunnel_free(egress_tunnel_t *tunnel)
     sandbox = tunnel->sandbox;
     egress = sandbox->egress;
 
-    if (tunnel->state == EGRESS_TUNNEL_LINGER) {
-        sandbox->refused--;
-
-    } else {
-        sandbox->connections--;
-    }
-
+    egress_gate_leave(tunnel);
+    egress_tunnel_unlink(tunnel);
     tunnel->state = EGRESS_TUNNEL_CLOSED;
+    sandbox->used = egress->loop.now;
 
     egress_lookup_forget(tunnel);
     runner_timer_stop(&egress->loop, &tunnel->timer);
     egress_tunnel_drop(egress, &tunnel->inner);
     egress_tunnel_drop(egress, &tunnel->outer);
-
-    *tunnel->prev = tunnel->next;
-
-    if (tunnel->next != NULL) {
-        tunnel->next->prev = tunnel->prev;
-    }
 
     egress->tunnels--;
     runner_loop_free_later(&egress->loop, &tunnel->later);

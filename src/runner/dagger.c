@@ -1,7 +1,8 @@
 /*
  * sandbox-runner --dagger: the owner of the sessions.  A process of its own,
  * since what an engine runs ends with the session that started it, and nginx
- * reloads.  Needs no rights but to read its key.
+ * reloads.  Needs no rights but to read its key; with --egress-listen those
+ * that the proxy gives up.
  */
 
 #define _GNU_SOURCE
@@ -61,6 +62,7 @@ dagger_main(runner_options_t *options)
 
     runner_notify_stopping();
     dagger_serve_end(dagger);
+    dagger_egress_end(dagger);
 
     for (i = 0; i < dagger->nengines; i++) {
         (void) dagger_engine_end(&dagger->engines[i]);
@@ -118,7 +120,9 @@ dagger_start(dagger_t *dagger, runner_error_t *err)
         return runner_error(err, "internal", errno, "can't start");
     }
 
-    if (dagger_serve_start(dagger, err) == -1) {
+    if (dagger_egress_start(dagger, err) == -1
+        || dagger_serve_start(dagger, err) == -1)
+    {
         return -1;
     }
 

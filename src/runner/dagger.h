@@ -28,6 +28,7 @@ typedef struct dagger_s         dagger_t;
 typedef struct dagger_engine_s  dagger_engine_t;
 typedef struct dagger_attach_s  dagger_attach_t;
 typedef struct dagger_http_s    dagger_http_t;
+typedef struct dagger_egress_s  dagger_egress_t;
 
 
 typedef enum {
@@ -80,6 +81,8 @@ struct dagger_s {
     uint64_t           generation;       /* the last one that was given */
     dagger_engine_t    engines[DAGGER_MAX_ENGINES];
     unsigned           nengines;
+    dagger_egress_t   *egress;           /* the table, and the proxy */
+    int                uploading;        /* a table comes in */
 };
 
 
@@ -134,6 +137,18 @@ void dagger_http_free(dagger_http_t *http);
 
 /* A socket that connects to the engine; -1 and errno. */
 int dagger_connect(dagger_engine_t *engine);
+
+/* dagger_egress.c: policies of nginx, and the proxy where there is one */
+int dagger_egress_start(dagger_t *dagger, runner_error_t *err);
+void dagger_egress_end(dagger_t *dagger);
+
+/* Head and body of an EGRESS, owns body.  0 and the digest; -1: refused. */
+int dagger_egress_take(dagger_t *dagger, const uint8_t *head, size_t head_size,
+    uint8_t *body, size_t size, const uint8_t **digest);
+
+/* Of a PING: digest and counters; the proxy of an engine, or NULL. */
+void dagger_egress_fields(dagger_t *dagger, sandbox_writer_t *w);
+const char *dagger_egress_proxy(dagger_t *dagger, unsigned engine);
 
 /* dagger_serve.c: nginx, which asks where the engines are. */
 int dagger_serve_start(dagger_t *dagger, runner_error_t *err);

@@ -1,6 +1,7 @@
 /*
  * The socket that nginx asks: where the engines are, and by which session to
- * speak to them.  One question, PING; commands never come this way.
+ * speak to them; and tells: the egress policies.  Two questions, PING and
+ * EGRESS; commands never come this way.
  */
 
 #define _GNU_SOURCE
@@ -19,7 +20,15 @@
 
 #define DAGGER_SERVE_CONNS  256
 #define DAGGER_SERVE_HEAD   4096
-#define DAGGER_SERVE_WAIT   2000         /* ms, for all of a question */
+#define DAGGER_SERVE_WAIT   2000         /* ms, for all of a question, */
+#define DAGGER_SERVE_TABLE  10000        /* of a table of policies */
+
+
+/* HEAD is one number; behind it and a frame's start are a RESULT's fields */
+
+#define DAGGER_SERVE_STATUS  (SANDBOX_WIRE_FIELD_SIZE + 8)
+#define DAGGER_SERVE_START   (DAGGER_SERVE_STATUS                            \
+                              + 2 * SANDBOX_WIRE_FRAME_SIZE)
 
 
 typedef struct {
@@ -31,6 +40,8 @@ typedef struct {
     sandbox_preamble_t  preamble;
     size_t              size;
     size_t              lingered;
+    uint8_t            *table;           /* of EGRESS; NULL: not begun */
+    size_t              have;            /* bytes of it */
     uint8_t             in[SANDBOX_WIRE_PREAMBLE_SIZE + DAGGER_SERVE_HEAD];
 } dagger_conn_t;
 
@@ -42,8 +53,13 @@ static void dagger_serve_request(dagger_conn_t *conn);
 static const char *dagger_serve_check(dagger_conn_t *conn);
 static void dagger_serve_refuse(dagger_conn_t *conn, const char *code,
     const char *detail);
+static void dagger_serve_upload(dagger_conn_t *conn);
+static void dagger_serve_body(dagger_conn_t *conn);
+static void dagger_serve_taken(dagger_conn_t *conn);
 static void dagger_serve_answer(dagger_conn_t *conn);
-static void dagger_serve_engine(sandbox_writer_t *w, dagger_engine_t *engine);
+static void dagger_serve_result(dagger_conn_t *conn, uint8_t *b, size_t size);
+static void dagger_serve_engine(sandbox_writer_t *w, dagger_engine_t *engine,
+    const char *proxy);
 static void dagger_serve_close(dagger_conn_t *conn);
 
 
@@ -159,6 +175,11 @@ dagger_serve_event(runner_event_t *event, uint32_t events)
         return;
     }
 
+    if (conn->table != NULL) {
+        dagger_serve_body(conn);
+        return;
+    }
+
     size = SANDBOX_WIRE_PREAMBLE_SIZE;
 
     if (conn->size >= size) {
@@ -204,6 +225,11 @@ dagger_serve_request(dagger_conn_t *conn)
         }
     }
 
+    if (conn->preamble.operation == SANDBOX_OPERATION_EGRESS) {
+        dagger_serve_upload(conn);
+        return;
+    }
+
     /* limits of a zone, for a runner that has sandboxes: not for this one */
 
     dagger_serve_answer(conn);
@@ -241,7 +267,9 @@ dagger_serve_check(dagger_conn_t *conn)
 
     if (sandbox_preamble_read(p, &conn->preamble) != SANDBOX_OK
         || conn->preamble.head > DAGGER_SERVE_HEAD
-        || conn->preamble.body != 0)
+        || conn->preamble.body
+           > (conn->preamble.operation == SANDBOX_OPERATION_EGRESS
+              ? SANDBOX_WIRE_MAX_TABLE : 0))
     {
         return "bad_request";
     }
@@ -250,7 +278,94 @@ dagger_serve_check(dagger_conn_t *conn)
     explicit_bzero(conn->in + 32, SANDBOX_WIRE_KEY_SIZE);
 
     return conn->preamble.operation == SANDBOX_OPERATION_PING
+           || conn->preamble.operation == SANDBOX_OPERATION_EGRESS
            ? NULL : "not_on_this_backend";
+}
+
+
+/* one at a time, as nobody sends it more often */
+
+static void
+dagger_serve_upload(dagger_conn_t *conn)
+{
+    if (!conn->dagger->uploading) {
+        conn->table = malloc(conn->preamble.body + 1);
+    }
+
+    if (conn->table == NULL
+        || runner_timer_start(&conn->dagger->loop, &conn->timer,
+                              DAGGER_SERVE_TABLE) == -1)
+    {
+        free(conn->table);
+        conn->table = NULL;
+
+        dagger_serve_refuse(conn, "at_capacity", "Another table of egress "
+                            "policies is being read, or there is no memory.");
+        return;
+    }
+
+    conn->dagger->uploading = 1;
+
+    if (conn->preamble.body == 0) {
+        dagger_serve_taken(conn);
+    }
+}
+
+
+static void
+dagger_serve_body(dagger_conn_t *conn)
+{
+    ssize_t  n;
+
+    n = recv(conn->event.fd, conn->table + conn->have,
+             conn->preamble.body - conn->have, 0);
+
+    if (n == -1 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+
+    if (n <= 0) {
+        dagger_serve_close(conn);
+        return;
+    }
+
+    conn->have += (size_t) n;
+
+    if (conn->have == conn->preamble.body) {
+        dagger_serve_taken(conn);
+    }
+}
+
+
+/* in force as a whole, or refused as a whole */
+
+static void
+dagger_serve_taken(dagger_conn_t *conn)
+{
+    int               rc;
+    uint8_t           b[DAGGER_SERVE_START + 64];
+    const uint8_t    *digest;
+    sandbox_writer_t  w;
+
+    conn->dagger->uploading = 0;
+
+    rc = dagger_egress_take(conn->dagger,
+                            conn->in + SANDBOX_WIRE_PREAMBLE_SIZE,
+                            conn->preamble.head, conn->table, conn->have,
+                            &digest);
+    conn->table = NULL;
+
+    if (rc == -1) {
+        dagger_serve_refuse(conn, "bad_request", "The table of egress "
+                            "policies is malformed.");
+        return;
+    }
+
+    sandbox_writer_init(&w, b + DAGGER_SERVE_START, 64);
+    sandbox_write_bytes(&w, SANDBOX_TAG_EGRESS_DIGEST, digest,
+                        SANDBOX_WIRE_DIGEST_SIZE);
+
+    dagger_serve_result(conn, b, (size_t) (w.pos - w.start));
 }
 
 
@@ -272,23 +387,14 @@ dagger_serve_refuse(dagger_conn_t *conn, const char *code, const char *detail)
 static void
 dagger_serve_answer(dagger_conn_t *conn)
 {
-    size_t            head, result;
-    uint8_t           b[2 * SANDBOX_WIRE_FRAME_SIZE + 64
-                        + SANDBOX_WIRE_MAX_RESULT];
+    uint8_t           b[DAGGER_SERVE_START + SANDBOX_WIRE_MAX_RESULT];
     unsigned          i, ready;
     dagger_t         *dagger;
     sandbox_writer_t  w;
 
     dagger = conn->dagger;
 
-    sandbox_writer_init(&w, b + SANDBOX_WIRE_FRAME_SIZE, 64);
-    sandbox_write_number(&w, SANDBOX_TAG_STATUS, 200);
-    head = (size_t) (w.pos - w.start);
-    sandbox_frame_write(b, SANDBOX_FRAME_HEAD, head);
-    head += SANDBOX_WIRE_FRAME_SIZE;
-
-    sandbox_writer_init(&w, b + head + SANDBOX_WIRE_FRAME_SIZE,
-                        SANDBOX_WIRE_MAX_RESULT);
+    sandbox_writer_init(&w, b + DAGGER_SERVE_START, SANDBOX_WIRE_MAX_RESULT);
 
     ready = 0;
 
@@ -305,21 +411,38 @@ dagger_serve_answer(dagger_conn_t *conn)
     }
 
     for (i = 0; i < dagger->nengines; i++) {
-        dagger_serve_engine(&w, &dagger->engines[i]);
+        dagger_serve_engine(&w, &dagger->engines[i],
+                            dagger_egress_proxy(dagger, i));
     }
 
-    result = (size_t) (w.pos - w.start);
+    dagger_egress_fields(dagger, &w);
 
     if (w.failed) {
         dagger_serve_refuse(conn, "internal", "The answer is too long.");
         return;
     }
 
-    sandbox_frame_write(b + head, SANDBOX_FRAME_RESULT, result);
+    dagger_serve_result(conn, b, (size_t) (w.pos - w.start));
+}
+
+
+/* HEAD, then RESULT with that many bytes of fields at DAGGER_SERVE_START */
+
+static void
+dagger_serve_result(dagger_conn_t *conn, uint8_t *b, size_t size)
+{
+    sandbox_writer_t  w;
+
+    sandbox_writer_init(&w, b + SANDBOX_WIRE_FRAME_SIZE,
+                        DAGGER_SERVE_STATUS);
+    sandbox_write_number(&w, SANDBOX_TAG_STATUS, 200);
+    sandbox_frame_write(b, SANDBOX_FRAME_HEAD, DAGGER_SERVE_STATUS);
+    sandbox_frame_write(b + DAGGER_SERVE_START - SANDBOX_WIRE_FRAME_SIZE,
+                        SANDBOX_FRAME_RESULT, (uint32_t) size);
 
     /* some thousand bytes fit into the empty buffer of a socket */
 
-    (void) !send(conn->event.fd, b, head + SANDBOX_WIRE_FRAME_SIZE + result,
+    (void) !send(conn->event.fd, b, DAGGER_SERVE_START + size,
                  MSG_DONTWAIT|MSG_NOSIGNAL);
 
     dagger_serve_close(conn);
@@ -327,10 +450,12 @@ dagger_serve_answer(dagger_conn_t *conn)
 
 
 static void
-dagger_serve_engine(sandbox_writer_t *w, dagger_engine_t *engine)
+dagger_serve_engine(sandbox_writer_t *w, dagger_engine_t *engine,
+    const char *proxy)
 {
     uint8_t           b[DAGGER_MAX_NAME + DAGGER_MAX_METADATA
-                        + DAGGER_MAX_DETAIL + DAGGER_DOMAIN_SIZE + 128];
+                        + DAGGER_MAX_DETAIL + DAGGER_DOMAIN_SIZE
+                        + SANDBOX_WIRE_MAX_PROXY + 128];
     sandbox_writer_t  fields;
 
     sandbox_writer_init(&fields, b, sizeof(b));
@@ -351,6 +476,10 @@ dagger_serve_engine(sandbox_writer_t *w, dagger_engine_t *engine)
         sandbox_write_string(&fields, SANDBOX_TAG_DETAIL, engine->detail);
     }
 
+    if (proxy != NULL) {
+        sandbox_write_string(&fields, SANDBOX_TAG_EGRESS_PROXY, proxy);
+    }
+
     sandbox_write_bytes(w, SANDBOX_TAG_ENGINE, fields.start,
                         (size_t) (fields.pos - fields.start));
 }
@@ -366,6 +495,11 @@ dagger_serve_close(dagger_conn_t *conn)
     runner_timer_stop(loop, &conn->timer);
     runner_event_remove(loop, &conn->event);
     close(conn->event.fd);
+
+    if (conn->table != NULL) {
+        conn->dagger->uploading = 0;
+        free(conn->table);
+    }
 
     conn->dagger->conns--;
     runner_loop_free_later(loop, &conn->later);

@@ -17,7 +17,6 @@
 #include "control.h"
 #include "egress_core.h"
 #include "sandbox.h"
-#include "sandbox_sha256.h"
 
 
 #define RUNNER_EGRESS_HELD    2000               /* ms, for the table */
@@ -47,8 +46,7 @@ runner_egress_start(runner_t *runner, runner_error_t *err)
     }
 
     egress->runner = runner;
-    egress->channel.fd = -1;
-    egress->process = -1;
+    runner_egress_proxy_init(egress);
     egress->held.data = egress;
     egress->held.handler = runner_egress_held;
 
@@ -63,9 +61,8 @@ void
 runner_egress_end(runner_t *runner)
 {
     if (runner->egress != NULL) {
-        runner_timer_stop(&runner->loop, &runner->egress->restart);
         runner_timer_stop(&runner->loop, &runner->egress->held);
-        runner_egress_proxy_end(runner->egress);
+        runner_egress_child_end(&runner->egress->child);
     }
 }
 
@@ -290,8 +287,8 @@ runner_egress_open(runner_container_t *container)
      * than to wait.  If it ever is ready all listeners are made.
      */
 
-    if (egress->channel.fd == -1 && egress->restart.index != 0
-        && egress->attempts >= RUNNER_EGRESS_ATTEMPTS)
+    if (egress->child.channel.fd == -1 && egress->child.restart.index != 0
+        && egress->child.attempts >= RUNNER_EGRESS_ATTEMPTS)
     {
         return;
     }
@@ -313,7 +310,7 @@ runner_egress_open(runner_container_t *container)
     container->egress_fd = fd;
     container->egress_open = 1;
 
-    if (egress->channel.fd == -1) {
+    if (egress->child.channel.fd == -1) {
 
         /* it is told of all when it starts */
 
@@ -450,14 +447,10 @@ runner_egress_left(runner_conn_t *conn)
 static void
 runner_egress_body(runner_conn_t *conn)
 {
-    int               rc;
     size_t            size;
     uint8_t          *head, *body, *table, b[64];
     uint8_t           digest[SANDBOX_WIRE_DIGEST_SIZE];
-    const uint8_t    *asked;
-    sandbox_field_t   field;
     runner_egress_t  *egress;
-    sandbox_fields_t  fields;
     sandbox_writer_t  w;
 
     egress = conn->runner->egress;
@@ -466,27 +459,10 @@ runner_egress_body(runner_conn_t *conn)
     head = conn->out + SANDBOX_WIRE_PREAMBLE_SIZE;
     body = head + conn->preamble.head;
     size = conn->preamble.body;
-    asked = NULL;
 
-    sandbox_fields_init(&fields, head, conn->preamble.head);
-
-    while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
-        if (field.tag == SANDBOX_TAG_EGRESS_DIGEST
-            && field.length == SANDBOX_WIRE_DIGEST_SIZE)
-        {
-            asked = field.data;
-        }
-    }
-
-    sandbox_sha256(body, size, digest);
-
-    if (rc != SANDBOX_END || asked == NULL
-        || memcmp(asked, digest, sizeof(digest)) != 0
-        || sandbox_egress_check(body, size) != SANDBOX_OK)
+    if (runner_egress_table(head, conn->preamble.head, body, size, digest)
+        == -1)
     {
-        runner_log(RUNNER_LOG_ERROR, "a table of egress policies was refused: "
-                   "nginx's module and this runner do not agree about it.  "
-                   "Remedy: let both be of one release");
         runner_conn_refuse(conn, "bad_request", "the table of egress policies "
                            "is malformed", 0);
         return;
@@ -502,16 +478,7 @@ runner_egress_body(runner_conn_t *conn)
 
     memcpy(table, body, size);
 
-    /* who uploads one has it: NOLINT is for the analyzer */
-
-    if (memcmp(digest, egress->digest, sizeof(digest)) != 0     /* NOLINT */
-        || egress->table == NULL)
-    {
-        runner_log(RUNNER_LOG_NOTICE, "egress policies are now those of "
-                   "nginx, %zu bytes.  If this comes again and again, two "
-                   "gateways do not agree", size);
-    }
-
+    runner_egress_taken(digest, egress->table ? egress->digest : NULL, size);
     runner_egress_take(egress, table, size, digest);
     runner_egress_keep(egress);
 
@@ -526,15 +493,7 @@ runner_egress_body(runner_conn_t *conn)
 void
 runner_egress_fields(runner_t *runner, sandbox_writer_t *w)
 {
-    uint8_t                   b[256];
-    unsigned                  i;
-    runner_egress_t          *egress;
-    sandbox_fields_t          table;
-    sandbox_writer_t          c;
-    runner_egress_count_t    *count;
-    sandbox_egress_policy_t   policy;
-
-    static runner_egress_count_t  none;
+    runner_egress_t  *egress;
 
     egress = runner->egress;
 
@@ -545,31 +504,6 @@ runner_egress_fields(runner_t *runner, sandbox_writer_t *w)
     sandbox_write_bytes(w, SANDBOX_TAG_EGRESS_DIGEST, egress->digest,
                         sizeof(egress->digest));
 
-    sandbox_fields_init(&table, egress->table, egress->table_size);
-
-    while (sandbox_egress_next(&table, &policy) == SANDBOX_OK) {
-
-        count = &none;
-
-        for (i = 0; i < RUNNER_EGRESS_COUNTS && egress->counts[i].id; i++) {
-            if (egress->counts[i].id == policy.id) {
-                count = &egress->counts[i];
-                break;
-            }
-        }
-
-        sandbox_writer_init(&c, b, sizeof(b));
-        sandbox_write_number(&c, SANDBOX_TAG_EGRESS_ID, policy.id);
-        sandbox_write_bytes(&c, SANDBOX_TAG_EGRESS_NAME, policy.name,
-                            policy.name_length);
-        sandbox_write_number(&c, SANDBOX_TAG_EGRESS_OPEN, count->open);
-
-        for (i = 0; i < 5; i++) {
-            sandbox_write_number(&c, SANDBOX_TAG_EGRESS_TUNNELS + i,
-                                 count->before[i] + count->now[i]);
-        }
-
-        sandbox_write_bytes(w, SANDBOX_TAG_EGRESS_COUNT, c.start,
-                            c.pos - c.start);
-    }
+    runner_egress_counts_write(egress->child.counts, egress->table,
+                               egress->table_size, w);
 }

@@ -6,21 +6,8 @@
 #define RUNNER_EGRESS_CORE_H
 
 #include "egress.h"
+#include "egress_child.h"
 #include "sandbox_egress.h"
-
-
-/* counters of a policy, of all proxies since the runner started */
-
-typedef struct {
-    uint32_t               id;
-    uint64_t               before[5];    /* of proxies that ended */
-    uint64_t               now[5];       /* tunnels, refused, failed, up, down
-                                            of this one */
-    uint64_t               open;
-} runner_egress_count_t;
-
-
-#define RUNNER_EGRESS_COUNTS  256
 
 
 struct runner_egress_s {
@@ -43,13 +30,7 @@ struct runner_egress_s {
     uint32_t               ca_id[SANDBOX_EGRESS_MAX_POLICIES];  /* policy */
     int                    ca_fd[SANDBOX_EGRESS_MAX_POLICIES];
 
-    runner_event_t         channel;      /* to the proxy; fd -1: none */
-    int                    process;      /* its pidfd, or -1 */
-    runner_timer_t         restart;
-    unsigned               attempts;
-    uint64_t               started;      /* ms, monotonic */
-
-    runner_egress_count_t  counts[RUNNER_EGRESS_COUNTS];
+    runner_egress_child_t  child;        /* the proxy */
 };
 
 
@@ -71,9 +52,10 @@ int runner_egress_listen(int pidfd);
 
 /* egress_proxy.c */
 
+void runner_egress_proxy_init(runner_egress_t *egress);
+
 /* Starts it if it does not run, and is not about to. */
 void runner_egress_proxy(runner_egress_t *egress);
-void runner_egress_proxy_end(runner_egress_t *egress);
 
 /* The table, a listener, another policy for it, and its end. */
 void runner_egress_send_table(runner_egress_t *egress);
@@ -83,9 +65,6 @@ void runner_egress_send_policy(runner_egress_t *egress,
     runner_container_t *container);
 void runner_egress_send_close(runner_egress_t *egress,
     runner_container_t *container);
-
-/* A sealed memfd with these bytes, or -1. */
-int runner_egress_memfd(const void *p, size_t size);
 
 /* egress_table.c */
 

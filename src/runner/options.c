@@ -77,6 +77,7 @@ static const struct option  runner_long_options[] = {
     { "egress-resolver", required_argument, NULL, OPTION_EGRESS },
     { "egress-allow-address", required_argument, NULL, OPTION_EGRESS },
     { "egress-allow-port", required_argument, NULL, OPTION_EGRESS },
+    { "egress-listen", required_argument, NULL, OPTION_EGRESS },
     { "make-key",     required_argument, NULL, OPTION_MAKE_KEY },
     { "help",         no_argument,       NULL, OPTION_HELP },
     { "version",      no_argument,       NULL, OPTION_VERSION },
@@ -143,8 +144,8 @@ static const char  runner_usage[] =
     "                       of more than 256 MiB      (60)\n"
     "  --dagger ADDRESS     makes no containers: holds the session of an\n"
     "                       engine, tcp://HOST:PORT or unix:///PATH; may be\n"
-    "                       repeated; takes --socket, --key-file, and who\n"
-    "                       may connect, and nothing else\n"
+    "                       repeated; takes --socket, --key-file, who may\n"
+    "                       connect, --egress..., and nothing else\n"
     "  --memory MiB         of a sandbox              (1024)\n"
     "  --disk MiB           of a sandbox              (1024)\n"
     "  --processes N        of a sandbox              (256)\n"
@@ -157,6 +158,8 @@ static const char  runner_usage[] =
     "  --egress-allow-address ADDRESS[/BITS]  a private one that names may\n"
     "                       lead to, such as a mirror; may be repeated\n"
     "  --egress-allow-port N  beside 443; may be repeated\n"
+    "  --egress-listen ADDRESS:PORT  with --dagger: where its containers\n"
+    "                       reach the proxy; repeated: one for each engine\n"
     "  --ephemeral          everything ends with the runner\n"
     "  --make-key FILE      make the key file if it is not there, exit\n"
     "  --probe              check this host, run one container, exit\n"
@@ -487,6 +490,12 @@ runner_options_check(runner_options_t *options, runner_error_t *err)
     if (missing) {
         return runner_error(err, "bad_option", 0, "%s is missing; see --help",
                             missing);
+    }
+
+    if (options->negress_listen && options->ndagger == 0) {
+        return runner_error(err, "bad_option", 0, "--egress-listen is for "
+                            "--dagger: sandboxes of this host have a listener "
+                            "of their own");
     }
 
     if (options->key_file == NULL) {

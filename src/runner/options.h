@@ -19,6 +19,7 @@
 #define RUNNER_EGRESS_MAX_PORTS  15              /* --egress-allow-port */
 #define RUNNER_MAX_BASES      16
 #define DAGGER_MAX_ENGINES    16
+#define DAGGER_MAX_GATES      DAGGER_MAX_ENGINES /* --egress-listen */
 #define RUNNER_MAX_SANDBOXES  4000               /* there are 4096 id ranges */
 
 
@@ -68,6 +69,8 @@ typedef struct {
     unsigned     negress_allow;
     const char  *egress_ports[RUNNER_EGRESS_MAX_PORTS];
     unsigned     negress_ports;
+    const char  *egress_listen[DAGGER_MAX_GATES];
+    unsigned     negress_listen;
 
     const char  *dagger[DAGGER_MAX_ENGINES];     /* --dagger */
     unsigned     ndagger;

@@ -53,6 +53,16 @@ runner_option_egress(runner_options_t *options, const char *name,
         return 0;
     }
 
+    if (strcmp(name, "egress-listen") == 0) {
+        if (options->negress_listen == DAGGER_MAX_GATES) {
+            return runner_error(err, "bad_option", 0, "--egress-listen stands "
+                                "there more than %d times", DAGGER_MAX_GATES);
+        }
+
+        options->egress_listen[options->negress_listen++] = value;
+        return 0;
+    }
+
     if (strcmp(name, "egress-allow-address") == 0) {
         if (options->negress_allow == RUNNER_EGRESS_MAX_ALLOW
             || egress_range_read(value, &range) == -1)

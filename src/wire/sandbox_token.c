@@ -38,8 +38,8 @@ sandbox_token_sign(sandbox_token_t *token,
 
 
 int
-sandbox_token_good(const sandbox_token_t *token,
-    const uint8_t key[SANDBOX_WIRE_KEY_SIZE], uint64_t now)
+sandbox_token_signed(const sandbox_token_t *token,
+    const uint8_t key[SANDBOX_WIRE_KEY_SIZE])
 {
     int      same;
     uint8_t  mac[SANDBOX_TOKEN_MAC];
@@ -48,7 +48,16 @@ sandbox_token_good(const sandbox_token_t *token,
     same = sandbox_equal(mac, token->mac, sizeof(mac));
     explicit_bzero(mac, sizeof(mac));
 
-    return same && token->policy != 0 && now < token->expires;
+    return same;
+}
+
+
+int
+sandbox_token_good(const sandbox_token_t *token,
+    const uint8_t key[SANDBOX_WIRE_KEY_SIZE], uint64_t now)
+{
+    return sandbox_token_signed(token, key) && token->policy != 0
+           && now < token->expires;
 }
 
 

@@ -42,7 +42,9 @@ void sandbox_token_write(const sandbox_token_t *token,
 int sandbox_token_read(sandbox_token_t *token, const uint8_t *value,
     size_t length);
 
-/* 1: that key signed it, and it has not expired. */
+/* 1: that key signed it; and: it is for a policy and has not expired. */
+int sandbox_token_signed(const sandbox_token_t *token,
+    const uint8_t key[SANDBOX_WIRE_KEY_SIZE]);
 int sandbox_token_good(const sandbox_token_t *token,
     const uint8_t key[SANDBOX_WIRE_KEY_SIZE], uint64_t now);
 
