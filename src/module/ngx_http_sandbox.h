@@ -83,6 +83,7 @@ typedef struct ngx_http_sandbox_route_s    ngx_http_sandbox_route_t;
 typedef struct ngx_http_sandbox_stream_s   ngx_http_sandbox_stream_t;
 typedef struct ngx_http_sandbox_history_s  ngx_http_sandbox_history_t;
 typedef struct ngx_http_sandbox_backend_s  ngx_http_sandbox_backend_t;
+typedef struct ngx_http_sandbox_hooks_s    ngx_http_sandbox_hooks_t;
 typedef struct ngx_http_sandbox_store_s    ngx_http_sandbox_store_t;
 typedef struct ngx_http_sandbox_upload_s   ngx_http_sandbox_upload_t;
 typedef struct ngx_http_sandbox_fs_s       ngx_http_sandbox_fs_t;
@@ -90,6 +91,7 @@ typedef struct ngx_http_sandbox_stage_s    ngx_http_sandbox_stage_t;
 typedef struct ngx_http_sandbox_save_s     ngx_http_sandbox_save_t;
 typedef struct ngx_http_sandbox_mcp_s      ngx_http_sandbox_mcp_t;
 typedef struct ngx_http_sandbox_loc_conf_s ngx_http_sandbox_loc_conf_t;
+typedef struct ngx_http_sandbox_engines_s  ngx_http_sandbox_engines_t;
 
 
 /* what is known of a backend, copied out of shared memory */
@@ -100,6 +102,8 @@ typedef struct {
     ngx_str_t                      runtime;
     ngx_str_t                      version;
     uint64_t                       hard_caps;    /* SANDBOX_CAP_* */
+    uint64_t                       egress_caps;  /* of these, those that stay
+                                                    so with an egress policy */
     u_char                         reason_data[NGX_HTTP_SANDBOX_MAX_REASON];
     u_char                         runtime_data[NGX_HTTP_SANDBOX_MAX_WORD];
     u_char                         version_data[NGX_HTTP_SANDBOX_MAX_WORD];
@@ -121,6 +125,8 @@ typedef struct {
     ngx_http_sandbox_cache_t      *cache;
     ngx_http_sandbox_known_t      *known;        /* NULL: no room for it */
     struct ngx_http_sandbox_marks_s  *marks;     /* of the list */
+    ngx_http_sandbox_engines_t    *engines;      /* NULL: no such backend */
+    struct ngx_http_sandbox_agents_s  *agents;   /* NULL: likewise */
     struct ngx_http_sandbox_metrics_s  *metrics;
 } ngx_http_sandbox_zone_t;
 
@@ -137,6 +143,7 @@ typedef struct {
     ngx_http_sandbox_zone_t       *zone;
     ngx_http_sandbox_slot_t       *slot;         /* in shared memory */
     ngx_msec_t                     wall_time;    /* the most of any location */
+    ngx_uint_t                     engines;      /* 1: an owner of sessions */
 } ngx_http_sandbox_runner_t;
 
 
@@ -167,6 +174,8 @@ typedef struct {
     ngx_array_t                    libraries;    /* ngx_str_t, of skills */
     struct ngx_http_sandbox_egresses_s  *egress;  /* NULL: no such line */
     ngx_array_t                    bases;        /* ngx_str_t, their names */
+    ngx_array_t                    engines;      /* ..._engine_t * */
+    char                          *engine;       /* of the environment */
     ngx_int_t                      request_id;   /* index of the variable */
     ngx_uint_t                     used;         /* some location serves */
     ngx_uint_t                     metrics;      /* some location tells */
@@ -225,7 +234,8 @@ struct ngx_http_sandbox_loc_conf_s {
     ngx_str_t                      prefix;
     ngx_http_sandbox_main_conf_t  *main;
 
-    ngx_http_sandbox_backend_t    *backend;
+    ngx_http_sandbox_backend_t    *named_backend;    /* as configured */
+    ngx_http_sandbox_backend_t    *backend;      /* as it follows */
     ngx_str_t                      socket;       /* "unix:/path" */
     ngx_http_upstream_srv_conf_t  *origin;
     u_char                        *key;          /* of the runner, 32 bytes */
@@ -267,6 +277,9 @@ struct ngx_http_sandbox_loc_conf_s {
 
     struct ngx_http_sandbox_egress_s  *egress;   /* NULL: no network */
     struct ngx_http_sandbox_dagger_s  *dagger;   /* NULL: another backend */
+    ngx_array_t                   *engines;      /* as configured; of these */
+    ngx_msec_t                     engines_move;
+    ngx_str_t                      engines_image;
 
     ngx_msec_t                     connect_timeout;
     ngx_msec_t                     send_timeout;
@@ -298,7 +311,17 @@ struct ngx_http_sandbox_backend_s {
                                              *slcf,
                                          ngx_http_sandbox_health_t *health);
 
-    const char *const             *unsupported;  /* names, NULL at the end */
+    /* what it can't do now: names, NULL at the end */
+    const char *const           *(*unsupported)(
+                                         const ngx_http_sandbox_loc_conf_t
+                                             *slcf);
+
+    /* members of v1/limits, 128 bytes at most */
+    u_char                      *(*limits)(u_char *p,
+                                         const ngx_http_sandbox_loc_conf_t
+                                             *slcf);
+
+    const ngx_http_sandbox_hooks_t  *hooks;      /* while it is on the wire */
 };
 
 
@@ -984,6 +1007,18 @@ ngx_int_t ngx_http_sandbox_filter_init(ngx_conf_t *cf);
 
 extern ngx_http_sandbox_backend_t  ngx_http_sandbox_local;
 
+/*
+ * Who is told of the zone and asked how it is, one for each socket and key;
+ * slcf->runner.  The socket's upstream is for those that make containers.
+ */
+ngx_int_t ngx_http_sandbox_runner(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *slcf, ngx_str_t *socket, const u_char *key,
+    ngx_uint_t engines);
+
+/* slcf->upstream and ->answering, to peers of ours */
+void ngx_http_sandbox_runner_upstream(ngx_http_sandbox_loc_conf_t *slcf,
+    ngx_http_upstream_srv_conf_t *upstream);
+
 
 /* ngx_http_sandbox_health.c: worker 0 asks every runner */
 
@@ -997,6 +1032,7 @@ ngx_int_t ngx_http_sandbox_add_variables(ngx_conf_t *cf);
 
 
 #include "ngx_http_sandbox_cache.h"
+#include "ngx_http_sandbox_hooks.h"
 
 
 #endif /* _NGX_HTTP_SANDBOX_H_INCLUDED_ */

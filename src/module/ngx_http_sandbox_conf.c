@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_sandbox_conf.h"
+#include "ngx_http_sandbox_dagger.h"
 
 
 #define NGX_HTTP_SANDBOX_ENVIRONMENT  "ARCHESTRA_CODE_RUNTIME_ENABLED"
@@ -61,30 +62,26 @@ ngx_http_sandbox_conf_backend(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     ngx_str_t  *value;
 
-    if (slcf->backend) {
+    if (slcf->named_backend) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
 
-    if (value[1].len == ngx_http_sandbox_local.name.len
-        && ngx_strcmp(value[1].data, ngx_http_sandbox_local.name.data) == 0)
-    {
-        slcf->backend = &ngx_http_sandbox_local;
+    if (ngx_strcmp(value[1].data, "local") == 0) {
+        slcf->named_backend = &ngx_http_sandbox_local;
         return NGX_CONF_OK;
     }
 
     if (ngx_strcmp(value[1].data, "dagger") == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "backend \"%V\" in \"sandbox_backend\" directive "
-                           "is not built into this module, it must be "
-                           "\"local\"", &value[1]);
-        return NGX_CONF_ERROR;
+        slcf->named_backend = &ngx_http_sandbox_dagger;
+        return NGX_CONF_OK;
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "unknown backend \"%V\" in \"sandbox_backend\" "
-                       "directive, it must be \"local\"", &value[1]);
+                       "directive, it must be \"local\" or \"dagger\"",
+                       &value[1]);
 
     return NGX_CONF_ERROR;
 }
@@ -224,7 +221,7 @@ ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
 {
     ngx_http_sandbox_loc_conf_t *slcf = conf;
 
-    ngx_str_t  *value, content;
+    ngx_str_t  *value;
 
     if (slcf->key) {
         return "is duplicate";
@@ -232,10 +229,25 @@ ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
 
     value = cf->args->elts;
 
-    if (ngx_http_sandbox_conf_read_file(cf, cmd, &value[1], 1024, 1, &content)
+    return ngx_http_sandbox_conf_read_key(cf, &value[1], &slcf->key) == NGX_OK
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_conf_read_key(ngx_conf_t *cf, const ngx_str_t *file,
+    u_char **key)
+{
+    ngx_str_t  content;
+
+    static ngx_command_t  cmd = {
+        ngx_string("sandbox_runner_key"), 0, NULL, 0, 0, NULL
+    };
+
+    if (ngx_http_sandbox_conf_read_file(cf, &cmd, file, 1024, 1, &content)
         != NGX_OK)
     {
-        return NGX_CONF_ERROR;
+        return NGX_ERROR;
     }
 
     while (content.len
@@ -246,13 +258,13 @@ ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
         content.len--;
     }
 
-    slcf->key = ngx_palloc(cf->pool, SANDBOX_WIRE_KEY_SIZE);
-    if (slcf->key == NULL) {
-        return NGX_CONF_ERROR;
+    *key = ngx_palloc(cf->pool, SANDBOX_WIRE_KEY_SIZE);
+    if (*key == NULL) {
+        return NGX_ERROR;
     }
 
     if (content.len != 2 * SANDBOX_WIRE_KEY_SIZE
-        || ngx_http_sandbox_conf_hex(slcf->key, content.data,
+        || ngx_http_sandbox_conf_hex(*key, content.data,
                                      SANDBOX_WIRE_KEY_SIZE)
            != NGX_OK)
     {
@@ -260,13 +272,13 @@ ngx_http_sandbox_conf_runner_key(ngx_conf_t *cf, ngx_command_t *cmd,
                            "\"%V\" in \"sandbox_runner_key\" directive holds "
                            "no key: it must be 64 hexadecimal digits, the "
                            "file that sandbox-runner reads, too; "
-                           "\"openssl rand -hex 32\" makes one", &value[1]);
-        return NGX_CONF_ERROR;
+                           "\"openssl rand -hex 32\" makes one", file);
+        return NGX_ERROR;
     }
 
     ngx_explicit_memzero(content.data, content.len);
 
-    return NGX_CONF_OK;
+    return NGX_OK;
 }
 
 

@@ -13,6 +13,11 @@
 char *ngx_http_sandbox_conf_leeway(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
+/* 64 hexadecimal digits of a file; in the pool; logs, NGX_ERROR */
+
+ngx_int_t ngx_http_sandbox_conf_read_key(ngx_conf_t *cf,
+    const ngx_str_t *file, u_char **key);
+
 void ngx_http_sandbox_conf_merge_caps(ngx_http_sandbox_caps_t *conf,
     ngx_http_sandbox_caps_t *prev);
 

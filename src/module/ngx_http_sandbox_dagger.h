@@ -11,7 +11,8 @@
 #include "ngx_http_sandbox.h"
 
 
-#define NGX_HTTP_SANDBOX_MAX_ENGINES      16
+#define NGX_HTTP_SANDBOX_MAX_ENGINES      16     /* in one configuration */
+#define NGX_HTTP_SANDBOX_ENGINE_NAME      128    /* bytes */
 #define NGX_HTTP_SANDBOX_ENGINE_METADATA  1024   /* bytes, a header's value */
 #define NGX_HTTP_SANDBOX_ENGINE_DOMAIN    64
 
@@ -22,14 +23,30 @@
 
 /* as configured; equal names in all locations are one engine */
 
-typedef struct {
+typedef struct ngx_http_sandbox_engine_s {
     ngx_str_t                      name;         /* "tcp://10.0.0.7:1234" */
     ngx_addr_t                     addr;
     ngx_resolver_t                *resolver;     /* of its containers, or NULL:
                                                     they are out of reach */
     ngx_uint_t                     number;       /* in the zone */
     ngx_flag_t                     isolated;
+    ngx_str_t                      resolver_name;    /* as configured; empty:
+                                                        by default */
+    ngx_http_sandbox_runner_t     *owner;        /* NULL: nobody uses it */
 } ngx_http_sandbox_engine_t;
+
+
+/* what is counted for each engine, since the zone was made */
+
+typedef enum {
+    NGX_HTTP_SANDBOX_ENGINE_SESSIONS = 0,        /* that the owner began */
+    NGX_HTTP_SANDBOX_ENGINE_QUERIES,
+    NGX_HTTP_SANDBOX_ENGINE_FAILURES,            /* of queries */
+    NGX_HTTP_SANDBOX_ENGINE_STARTS,              /* of agents */
+    NGX_HTTP_SANDBOX_ENGINE_EXECS,               /* operations by an exec */
+    NGX_HTTP_SANDBOX_ENGINE_MOVES,               /* conversations it lost */
+    NGX_HTTP_SANDBOX_ENGINE_COUNTERS
+} ngx_http_sandbox_engine_counter_e;
 
 
 /* of a location, slcf->dagger */
@@ -112,28 +129,79 @@ char *ngx_http_sandbox_conf_dagger(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_sandbox_conf_dagger_image(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
+void ngx_http_sandbox_dagger_merge(ngx_http_sandbox_loc_conf_t *conf,
+    ngx_http_sandbox_loc_conf_t *prev);
+
+/* Which backend a location has that does not name one. */
+ngx_http_sandbox_backend_t *ngx_http_sandbox_backend(
+    ngx_http_sandbox_loc_conf_t *slcf);
+
+/* Engines, image and times of a location that serves; logs, NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_dagger_settle(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *slcf, ngx_http_sandbox_dagger_t *dagger,
+    ngx_str_t *location);
+
+/* slcf->runner: who holds the sessions of its engines. */
+ngx_int_t ngx_http_sandbox_dagger_owner(ngx_conf_t *cf,
+    ngx_http_sandbox_loc_conf_t *slcf, ngx_str_t *location);
+
 
 /* ngx_http_sandbox_dagger_engines.c: what is known of engines, in the zone */
+
+/* Their places, at each start and reload; NGX_ERROR. */
+ngx_int_t ngx_http_sandbox_engines_init_zone(ngx_shm_zone_t *shm_zone,
+    ngx_http_sandbox_main_conf_t *smcf, void **shared);
+
+/* One word, without a lock. */
+ngx_uint_t ngx_http_sandbox_engine_ready(const ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine);
 
 void ngx_http_sandbox_engine_read(ngx_http_sandbox_zone_t *zone,
     const ngx_http_sandbox_engine_t *engine,
     ngx_http_sandbox_engine_state_t *state);
 
-/* Fields of one ENGINE of the owner's answer; others are left as they are. */
-void ngx_http_sandbox_engine_learned(ngx_http_sandbox_zone_t *zone,
-    u_char *p, size_t n);
+/* Why it is not ready, as the owner has it; room for ..._MAX_REASON bytes. */
+size_t ngx_http_sandbox_engine_reason(ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine, u_char *reason);
+
+/* The owner's answer to PING: engines that are not in it are lost. */
+void ngx_http_sandbox_engines_learned(ngx_http_sandbox_main_conf_t *smcf,
+    const ngx_http_sandbox_runner_t *owner, u_char *p, size_t n,
+    ngx_log_t *log);
 
 /* The owner does not answer: nothing is known of its engines any more. */
-void ngx_http_sandbox_engines_lost(ngx_http_sandbox_zone_t *zone);
+void ngx_http_sandbox_engines_lost(ngx_http_sandbox_main_conf_t *smcf,
+    const ngx_http_sandbox_runner_t *owner, ngx_log_t *log);
 
 /* Asks the owner soon, not in five seconds: from any worker. */
 void ngx_http_sandbox_engines_doubt(ngx_http_sandbox_zone_t *zone);
 
-/* Whether its containers were reached (1), or not (0), the last time. */
+/* Whether somebody has, since this was asked. */
+ngx_uint_t ngx_http_sandbox_engines_doubted(ngx_http_sandbox_zone_t *zone);
+
+/*
+ * Whether its containers are to be connected to (1), or everything goes by
+ * execs (0).  While they are out of reach one caller in a minute gets 1, who
+ * should try; what was found out is told by ..._route().
+ */
 ngx_uint_t ngx_http_sandbox_engine_direct(ngx_http_sandbox_zone_t *zone,
     const ngx_http_sandbox_engine_t *engine);
 void ngx_http_sandbox_engine_route(ngx_http_sandbox_zone_t *zone,
     const ngx_http_sandbox_engine_t *engine, ngx_uint_t direct);
+
+/* The same, to look at it only. */
+ngx_uint_t ngx_http_sandbox_engine_reached(
+    const ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine);
+
+void ngx_http_sandbox_engine_count(ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine,
+    ngx_http_sandbox_engine_counter_e counter);
+
+size_t ngx_http_sandbox_engines_metrics_size(
+    ngx_http_sandbox_main_conf_t *smcf);
+u_char *ngx_http_sandbox_engines_metrics(u_char *p,
+    ngx_http_sandbox_main_conf_t *smcf);
 
 
 /* ngx_http_sandbox_dagger.c: the entry of the table of backends */
@@ -145,6 +213,12 @@ extern ngx_http_sandbox_backend_t  ngx_http_sandbox_dagger;
 
 ngx_int_t ngx_http_sandbox_dagger_start(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+
+extern const ngx_http_sandbox_hooks_t  ngx_http_sandbox_dagger_hooks;
+
+/* peer.init of the upstream in ..._dagger_t, which needs nothing else */
+ngx_int_t ngx_http_sandbox_dagger_init_peer(ngx_http_request_t *r,
+    ngx_http_upstream_srv_conf_t *us);
 
 
 #endif /* _NGX_HTTP_SANDBOX_DAGGER_H_INCLUDED_ */

@@ -464,8 +464,9 @@ ngx_http_sandbox_capture(ngx_http_request_t *r, ngx_http_sandbox_capture_t *c,
 static ngx_int_t
 ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 {
-    const char               *what;
-    ngx_http_sandbox_wire_t  *wire;
+    const char                   *what;
+    ngx_http_sandbox_wire_t      *wire;
+    ngx_http_sandbox_loc_conf_t  *slcf;
 
     wire = &ctx->wire;
     what = NULL;
@@ -511,6 +512,13 @@ ngx_http_sandbox_frame_end(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
 
     if (what) {
         return ngx_http_sandbox_frame_bad(r, ctx, what);
+    }
+
+    if (wire->frame.type == SANDBOX_FRAME_RESULT
+        || wire->frame.type == SANDBOX_FRAME_ERROR)
+    {
+        slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+        slcf->backend->hooks->ended(r, ctx);
     }
 
     return NGX_OK;

@@ -5,6 +5,7 @@
  * it learns goes into the zone for all workers.
  */
 
+#include "ngx_http_sandbox_dagger.h"
 #include "ngx_http_sandbox_egress.h"
 
 #include <openssl/sha.h>
@@ -15,6 +16,9 @@
 #define NGX_HTTP_SANDBOX_PROBE_HEAD    256
 #define NGX_HTTP_SANDBOX_PROBE_FRAMES  64
 #define NGX_HTTP_SANDBOX_PROBE_AGAIN   60        /* seconds */
+#define NGX_HTTP_SANDBOX_PROBE_SOON    1000      /* ms, while engines are not
+                                                    all ready */
+#define NGX_HTTP_SANDBOX_PROBE_DOUBT   200       /* ms, to look for doubts */
 
 
 typedef struct {
@@ -28,6 +32,7 @@ typedef struct {
     size_t                         sent;
     size_t                         have;
     ngx_str_t                      ping;         /* preamble and head */
+    ngx_http_sandbox_main_conf_t  *main;
 
     /* egress */
     ngx_str_t                      push;         /* preamble and head */
@@ -47,6 +52,9 @@ typedef struct {
 
 
 static void ngx_http_sandbox_probe_timer(ngx_event_t *ev);
+static void ngx_http_sandbox_probe_doubted(ngx_event_t *ev);
+static ngx_msec_t ngx_http_sandbox_probe_interval(
+    ngx_http_sandbox_probe_t *probe);
 static void ngx_http_sandbox_probe_connect(ngx_http_sandbox_probe_t *probe);
 static void ngx_http_sandbox_probe_build(ngx_http_sandbox_probe_t *probe);
 static ngx_int_t ngx_http_sandbox_probe_build_push(
@@ -73,6 +81,8 @@ static void ngx_http_sandbox_probe_number(ngx_http_sandbox_host_t *host,
     sandbox_field_t *field);
 static void ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe,
     u_char *payload, size_t size);
+static const char *ngx_http_sandbox_probe_reason(ngx_err_t err,
+    ngx_uint_t engines);
 static void ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe,
     ngx_err_t err, const char *reason);
 static void ngx_http_sandbox_probe_learned(ngx_http_sandbox_probe_t *probe,
@@ -85,6 +95,9 @@ static void ngx_http_sandbox_probe_done(ngx_http_sandbox_probe_t *probe);
 
 static ngx_http_sandbox_probe_t  **ngx_http_sandbox_probes;
 static ngx_uint_t                  ngx_http_sandbox_nprobes;
+
+static ngx_event_t                 ngx_http_sandbox_probe_doubts;
+static ngx_connection_t            ngx_http_sandbox_probe_nobody;
 
 
 ngx_int_t
@@ -124,6 +137,7 @@ ngx_http_sandbox_health_init_process(ngx_cycle_t *cycle)
         }
 
         probe->runner = runner[i];
+        probe->main = smcf;
         probe->log = cycle->log;
 
         /* a failed connect() is told once, and in words, not every time */
@@ -153,6 +167,19 @@ ngx_http_sandbox_health_init_process(ngx_cycle_t *cycle)
         ngx_http_sandbox_nprobes = i + 1;
 
         ngx_add_timer(&probe->timer, 1);
+    }
+
+    if (smcf->zone.engines) {
+        ngx_http_sandbox_probe_nobody.fd = (ngx_socket_t) -1;
+        ngx_http_sandbox_probe_nobody.data = smcf;
+
+        ngx_http_sandbox_probe_doubts.handler = ngx_http_sandbox_probe_doubted;
+        ngx_http_sandbox_probe_doubts.data = &ngx_http_sandbox_probe_nobody;
+        ngx_http_sandbox_probe_doubts.log = cycle->log;
+        ngx_http_sandbox_probe_doubts.cancelable = 1;
+
+        ngx_add_timer(&ngx_http_sandbox_probe_doubts,
+                      NGX_HTTP_SANDBOX_PROBE_DOUBT);
     }
 
     return NGX_OK;
@@ -186,6 +213,70 @@ ngx_http_sandbox_probe_timer(ngx_event_t *ev)
     probe = c->data;
 
     ngx_http_sandbox_probe_connect(probe);
+}
+
+
+/* some worker could not do with an engine what it should have */
+
+static void
+ngx_http_sandbox_probe_doubted(ngx_event_t *ev)
+{
+    ngx_uint_t                     i;
+    ngx_connection_t              *c;
+    ngx_http_sandbox_probe_t      *probe;
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    if (ngx_exiting || ngx_quit || ngx_terminate) {
+        return;
+    }
+
+    c = ev->data;
+    smcf = c->data;
+
+    if (ngx_http_sandbox_engines_doubted(&smcf->zone)) {
+
+        for (i = 0; i < ngx_http_sandbox_nprobes; i++) {
+            probe = ngx_http_sandbox_probes[i];
+
+            if (!probe->runner->engines) {
+                continue;
+            }
+
+            if (probe->peer.connection) {
+
+                /* that answer may be of before */
+
+                ngx_http_sandbox_engines_doubt(&smcf->zone);
+                continue;
+            }
+
+            ngx_add_timer(&probe->timer, 1);
+        }
+    }
+
+    ngx_add_timer(ev, NGX_HTTP_SANDBOX_PROBE_DOUBT);
+}
+
+
+/* jittered, so that many gateways do not ask at the same moment */
+
+static ngx_msec_t
+ngx_http_sandbox_probe_interval(ngx_http_sandbox_probe_t *probe)
+{
+    ngx_uint_t                   i;
+    ngx_http_sandbox_engine_t  **engine;
+
+    engine = probe->main->engines.elts;
+
+    for (i = 0; i < probe->main->engines.nelts; i++) {
+        if (engine[i]->owner == probe->runner
+            && !ngx_http_sandbox_engine_ready(&probe->main->zone, engine[i]))
+        {
+            return NGX_HTTP_SANDBOX_PROBE_SOON + ngx_random() % 100;
+        }
+    }
+
+    return SANDBOX_WIRE_PING_INTERVAL - 500 + ngx_random() % 1000;
 }
 
 
@@ -562,6 +653,14 @@ ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe, u_char *payload,
         }
     }
 
+    /* who owns sessions is there when it answers, whatever engines do */
+
+    if (probe->runner->engines) {
+        health.status = NGX_HTTP_SANDBOX_READY;
+        ngx_http_sandbox_engines_learned(probe->main, probe->runner, payload,
+                                         size, probe->log);
+    }
+
     if (health.status == NGX_HTTP_SANDBOX_READY) {
         health.reason.len = 0;
     }
@@ -811,11 +910,45 @@ ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe, u_char *payload,
         return;
     }
 
+    if (probe->runner->engines) {
+        ngx_http_sandbox_engines_lost(probe->main, probe->runner, probe->log);
+    }
+
     ngx_http_sandbox_probe_learned(probe, &health, 0);
 }
 
 
 /* reasons are for every caller of v1/limits: no path of this host in them */
+
+static const char *
+ngx_http_sandbox_probe_reason(ngx_err_t err, ngx_uint_t engines)
+{
+    switch (err) {
+
+    case NGX_ENOENT:
+        return engines ? "the socket of \"sandbox-runner --dagger\" does not "
+                         "exist: is it running?"
+                       : "the runner's socket does not exist: is "
+                         "sandbox-runner running?";
+
+    case NGX_ECONNREFUSED:
+        return engines ? "nobody listens on the socket of \"sandbox-runner "
+                         "--dagger\": is it running?"
+                       : "nobody listens on the runner's socket: is "
+                         "sandbox-runner running?";
+
+    case NGX_EACCES:
+        return "nginx's workers may not connect to the runner's socket: are "
+               "they in its group?";
+
+    case NGX_EAGAIN:
+        return "too many connections wait for the runner";
+
+    default:
+        return "the runner's socket can't be connected to";
+    }
+}
+
 
 static void
 ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe, ngx_err_t err,
@@ -825,31 +958,7 @@ ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe, ngx_err_t err,
     ngx_http_sandbox_health_t  health;
 
     if (reason == NULL) {
-
-        switch (err) {
-
-        case NGX_ENOENT:
-            reason = "the runner's socket does not exist: is sandbox-runner "
-                     "running?";
-            break;
-
-        case NGX_ECONNREFUSED:
-            reason = "nobody listens on the runner's socket: is "
-                     "sandbox-runner running?";
-            break;
-
-        case NGX_EACCES:
-            reason = "nginx's workers may not connect to the runner's socket: "
-                     "are they in its group?";
-            break;
-
-        case NGX_EAGAIN:
-            reason = "too many connections wait for the runner";
-            break;
-
-        default:
-            reason = "the runner's socket can't be connected to";
-        }
+        reason = ngx_http_sandbox_probe_reason(err, probe->runner->engines);
     }
 
     ngx_memzero(&health, sizeof(ngx_http_sandbox_health_t));
@@ -865,6 +974,10 @@ ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe, ngx_err_t err,
         ngx_http_sandbox_probe_refused(probe, &health.reason);
         ngx_http_sandbox_probe_done(probe);
         return;
+    }
+
+    if (probe->runner->engines) {
+        ngx_http_sandbox_engines_lost(probe->main, probe->runner, probe->log);
     }
 
     ngx_memzero(&host, sizeof(ngx_http_sandbox_host_t));
@@ -937,8 +1050,5 @@ ngx_http_sandbox_probe_done(ngx_http_sandbox_probe_t *probe)
 
     probe->pushing = 0;
 
-    /* jittered, so that many gateways do not ask at the same moment */
-
-    ngx_add_timer(&probe->timer, SANDBOX_WIRE_PING_INTERVAL
-                                 - 500 + ngx_random() % 1000);
+    ngx_add_timer(&probe->timer, ngx_http_sandbox_probe_interval(probe));
 }

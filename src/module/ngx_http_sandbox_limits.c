@@ -83,12 +83,15 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
     ngx_http_sandbox_health_t     health;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
+    const char *const                       *unsupported;
     const ngx_http_sandbox_egress_policy_t  *egress;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
     zone = &slcf->main->zone;
 
     ngx_http_sandbox_health_get(slcf, &health);
+
+    unsupported = slcf->backend->unsupported(slcf);
 
     egress = ngx_http_sandbox_egress(r, ctx);
     in_force = egress && slcf->runner
@@ -138,8 +141,13 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
     }
 
     p = ngx_http_sandbox_egress_limits(p, egress, in_force);
+    p = slcf->backend->limits(p, slcf);
     p = ngx_sprintf(p, ",\"hardCaps\":[");
     comma = 0;
+
+    if (egress) {
+        health.hard_caps &= health.egress_caps;
+    }
 
     for (i = 0; ngx_http_sandbox_hard_caps[i].cap; i++) {
         if (health.hard_caps & ngx_http_sandbox_hard_caps[i].cap) {
@@ -151,9 +159,8 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
 
     p = ngx_sprintf(p, "],\"unsupported\":[");
 
-    for (i = 0; slcf->backend->unsupported[i]; i++) {
-        p = ngx_sprintf(p, "%s\"%s\"", i ? "," : "",
-                        slcf->backend->unsupported[i]);
+    for (i = 0; unsupported[i]; i++) {
+        p = ngx_sprintf(p, "%s\"%s\"", i ? "," : "", unsupported[i]);
     }
 
     b->last = ngx_sprintf(p, "]}\n");

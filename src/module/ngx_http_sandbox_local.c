@@ -8,19 +8,33 @@
 
 static ngx_int_t ngx_http_sandbox_local_init(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *slcf, ngx_str_t *location);
-static ngx_int_t ngx_http_sandbox_local_runner(ngx_conf_t *cf,
-    ngx_http_sandbox_loc_conf_t *slcf);
 static ngx_http_sandbox_status_e ngx_http_sandbox_local_status(
     const ngx_http_sandbox_loc_conf_t *slcf);
 static void ngx_http_sandbox_local_health(
     const ngx_http_sandbox_loc_conf_t *slcf,
     ngx_http_sandbox_health_t *health);
+static void ngx_http_sandbox_local_preamble(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, sandbox_preamble_t *preamble);
+static void ngx_http_sandbox_local_report(ngx_http_request_t *r,
+    ngx_http_sandbox_status_e status, const char *reason);
+static ngx_int_t ngx_http_sandbox_local_refused(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static void ngx_http_sandbox_local_ended(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_local_notice(ngx_http_sandbox_ctx_t *ctx,
+    ngx_str_t *code, ngx_str_t *detail);
+static const char *const *ngx_http_sandbox_local_unsupported(
+    const ngx_http_sandbox_loc_conf_t *slcf);
+static u_char *ngx_http_sandbox_local_limits(u_char *p,
+    const ngx_http_sandbox_loc_conf_t *slcf);
 
 
-/* it does all that there is */
-
-static const char *const  ngx_http_sandbox_local_unsupported[] = {
-    NULL
+static const ngx_http_sandbox_hooks_t  ngx_http_sandbox_local_hooks = {
+    ngx_http_sandbox_local_preamble,
+    ngx_http_sandbox_local_report,
+    ngx_http_sandbox_local_refused,
+    ngx_http_sandbox_local_ended,
+    ngx_http_sandbox_local_notice
 };
 
 
@@ -30,7 +44,9 @@ ngx_http_sandbox_backend_t  ngx_http_sandbox_local = {
     ngx_http_sandbox_upstream_start,
     ngx_http_sandbox_local_status,
     ngx_http_sandbox_local_health,
-    ngx_http_sandbox_local_unsupported
+    ngx_http_sandbox_local_unsupported,
+    ngx_http_sandbox_local_limits,
+    &ngx_http_sandbox_local_hooks
 };
 
 
@@ -38,8 +54,6 @@ static ngx_int_t
 ngx_http_sandbox_local_init(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *slcf,
     ngx_str_t *location)
 {
-    ngx_http_upstream_conf_t  *u;
-
     if (slcf->socket.data == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"sandbox\" is on in location \"%V\", but there "
@@ -57,16 +71,27 @@ ngx_http_sandbox_local_init(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *slcf,
         return NGX_ERROR;
     }
 
-    if (ngx_http_sandbox_local_runner(cf, slcf) != NGX_OK) {
+    if (ngx_http_sandbox_runner(cf, slcf, &slcf->socket, slcf->key, 0)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    slcf->runner->wall_time = ngx_max(slcf->runner->wall_time,
-                                      slcf->caps.wall_time);
+    ngx_http_sandbox_runner_upstream(slcf, &slcf->runner->upstream);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_sandbox_runner_upstream(ngx_http_sandbox_loc_conf_t *slcf,
+    ngx_http_upstream_srv_conf_t *upstream)
+{
+    ngx_http_upstream_conf_t  *u;
 
     u = &slcf->upstream;
 
-    u->upstream = &slcf->runner->upstream;
+    u->upstream = upstream;
     u->connect_timeout = slcf->connect_timeout;
     u->send_timeout = slcf->send_timeout;
     u->read_timeout = SANDBOX_WIRE_READ_TIMEOUT;
@@ -94,15 +119,14 @@ ngx_http_sandbox_local_init(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *slcf,
 
     slcf->answering = *u;
     slcf->answering.read_timeout = 86400 * 1000;
-
-    return NGX_OK;
 }
 
 
-static ngx_int_t
-ngx_http_sandbox_local_runner(ngx_conf_t *cf,
-    ngx_http_sandbox_loc_conf_t *slcf)
+ngx_int_t
+ngx_http_sandbox_runner(ngx_conf_t *cf, ngx_http_sandbox_loc_conf_t *slcf,
+    ngx_str_t *socket, const u_char *key, ngx_uint_t engines)
 {
+    ngx_url_t                    u;
     ngx_uint_t                   i;
     ngx_http_sandbox_runner_t  **runners, *runner;
 
@@ -110,22 +134,29 @@ ngx_http_sandbox_local_runner(ngx_conf_t *cf,
 
     for (i = 0; i < slcf->main->runners.nelts; i++) {
 
-        if (runners[i]->name.len == slcf->socket.len
-            && ngx_strncmp(runners[i]->name.data, slcf->socket.data,
-                           slcf->socket.len)
+        if (runners[i]->name.len == socket->len
+            && ngx_strncmp(runners[i]->name.data, socket->data, socket->len)
                == 0
-            && ngx_memcmp(runners[i]->key, slcf->key, SANDBOX_WIRE_KEY_SIZE)
-               == 0)
+            && ngx_memcmp(runners[i]->key, key, SANDBOX_WIRE_KEY_SIZE) == 0)
         {
-            slcf->runner = runners[i];
-            return NGX_OK;
+            if (runners[i]->engines != engines) {
+                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                                   "\"%V\" in \"sandbox_runner\" directive "
+                                   "can't be of backend \"local\" in one "
+                                   "location and of \"dagger\" in another: "
+                                   "these are two daemons, each with a socket "
+                                   "of its own", socket);
+                return NGX_ERROR;
+            }
+
+            goto found;
         }
     }
 
     if (i == NGX_HTTP_SANDBOX_MAX_RUNNERS) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "too many runners, \"%V\" would be the %ui.",
-                           &slcf->socket, i + 1);
+                           socket, i + 1);
         return NGX_ERROR;
     }
 
@@ -134,23 +165,36 @@ ngx_http_sandbox_local_runner(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    runner->name = slcf->socket;
-    runner->path.data = slcf->socket.data + 5;
-    runner->path.len = slcf->socket.len - 5;
+    runner->name = *socket;
+    runner->path.data = socket->data + 5;
+    runner->path.len = socket->len - 5;
     runner->zone = &slcf->main->zone;
-    runner->origin = slcf->origin;
-    ngx_memcpy(runner->key, slcf->key, SANDBOX_WIRE_KEY_SIZE);
+    runner->engines = engines;
+    ngx_memcpy(runner->key, key, SANDBOX_WIRE_KEY_SIZE);
 
-    runner->addr = ((ngx_http_upstream_server_t *)
-                    slcf->origin->servers->elts)->addrs[0];
+    ngx_memzero(&u, sizeof(ngx_url_t));
+
+    u.url = *socket;
+    u.no_resolve = 1;
+
+    /* "sandbox_runner" has looked at it */
+
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    runner->addr = u.addrs[0];
 
     /*
      * A copy with peers of our own; others may use the same upstream.  The
      * upstream module comes first, so its init_main_conf has run by now.
      */
 
-    runner->upstream = *slcf->origin;
-    runner->upstream.peer.init = ngx_http_sandbox_upstream_init_peer;
+    if (!engines) {
+        runner->origin = slcf->origin;
+        runner->upstream = *slcf->origin;
+        runner->upstream.peer.init = ngx_http_sandbox_upstream_init_peer;
+    }
 
     runners = ngx_array_push(&slcf->main->runners);
     if (runners == NULL) {
@@ -158,7 +202,15 @@ ngx_http_sandbox_local_runner(ngx_conf_t *cf,
     }
 
     *runners = runner;
-    slcf->runner = runner;
+
+    i = slcf->main->runners.nelts - 1;
+    runners = slcf->main->runners.elts;
+
+found:
+
+    slcf->runner = runners[i];
+    slcf->runner->wall_time = ngx_max(slcf->runner->wall_time,
+                                      slcf->caps.wall_time);
 
     return NGX_OK;
 }
@@ -176,4 +228,87 @@ ngx_http_sandbox_local_health(const ngx_http_sandbox_loc_conf_t *slcf,
     ngx_http_sandbox_health_t *health)
 {
     ngx_http_sandbox_slot_read(slcf->runner, health);
+    health->egress_caps = health->hard_caps;
+}
+
+
+/* it does all that there is */
+
+static const char *const *
+ngx_http_sandbox_local_unsupported(const ngx_http_sandbox_loc_conf_t *slcf)
+{
+    static const char *const  none[] = { NULL };
+
+    return none;
+}
+
+
+static u_char *
+ngx_http_sandbox_local_limits(u_char *p,
+    const ngx_http_sandbox_loc_conf_t *slcf)
+{
+    return ngx_sprintf(p, ",\"route\":null,\"engines\":null");
+}
+
+
+static void
+ngx_http_sandbox_local_preamble(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, sandbox_preamble_t *preamble)
+{
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    preamble->base = (uint16_t) slcf->base_number;
+    ngx_memcpy(preamble->key, slcf->runner->key, SANDBOX_WIRE_KEY_SIZE);
+}
+
+
+static void
+ngx_http_sandbox_local_report(ngx_http_request_t *r,
+    ngx_http_sandbox_status_e status, const char *reason)
+{
+    ngx_http_sandbox_health_t     health;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    if (ngx_http_sandbox_slot_status(slcf->runner) == status) {
+        return;
+    }
+
+    ngx_memzero(&health, sizeof(ngx_http_sandbox_health_t));
+
+    health.status = status;
+    health.reason.data = (u_char *) reason;
+    health.reason.len = ngx_strlen(reason);
+
+    ngx_http_sandbox_slot_write(slcf->runner, &health, 0);
+}
+
+
+/* what a runner refuses, it would refuse again */
+
+static ngx_int_t
+ngx_http_sandbox_local_refused(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    return NGX_DECLINED;
+}
+
+
+static void
+ngx_http_sandbox_local_ended(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "http sandbox operation ended");
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_local_notice(ngx_http_sandbox_ctx_t *ctx, ngx_str_t *code,
+    ngx_str_t *detail)
+{
+    return NGX_DECLINED;
 }

@@ -4,6 +4,7 @@
  * user, a conversation or anything else that clients choose.
  */
 
+#include "ngx_http_sandbox_dagger.h"
 #include "ngx_http_sandbox_egress.h"
 
 
@@ -386,7 +387,8 @@ ngx_http_sandbox_metrics_handler(ngx_http_request_t *r)
                 * (NGX_HTTP_SANDBOX_METRICS_LINE + 2 * runner[i]->name.len);
     }
 
-    size += ngx_http_sandbox_egress_metrics_size(smcf);
+    size += ngx_http_sandbox_egress_metrics_size(smcf)
+            + ngx_http_sandbox_engines_metrics_size(smcf);
 
     b = ngx_create_temp_buf(r->pool, size);
     if (b == NULL) {
@@ -403,6 +405,7 @@ ngx_http_sandbox_metrics_handler(ngx_http_request_t *r)
                                            &metrics->duration);
     p = ngx_http_sandbox_metrics_traffic(p, &smcf->zone);
     p = ngx_http_sandbox_metrics_hosts(p, smcf);
+    p = ngx_http_sandbox_engines_metrics(p, smcf);
     b->last = ngx_http_sandbox_egress_metrics(p, smcf);
 
     b->last_buf = 1;

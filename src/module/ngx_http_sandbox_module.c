@@ -5,6 +5,7 @@
  */
 
 #include "ngx_http_sandbox_conf.h"
+#include "ngx_http_sandbox_dagger.h"
 #include "ngx_http_sandbox_egress.h"
 #include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_mcp.h"
@@ -30,6 +31,7 @@ static ngx_int_t ngx_http_sandbox_require(ngx_conf_t *cf,
 static ngx_int_t ngx_http_sandbox_preconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_sandbox_postconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_sandbox_init_module(ngx_cycle_t *cycle);
+static void ngx_http_sandbox_keeps(ngx_cycle_t *cycle, const char *variable);
 static ngx_int_t ngx_http_sandbox_init_process(ngx_cycle_t *cycle);
 static void ngx_http_sandbox_exit_process(ngx_cycle_t *cycle);
 
@@ -129,6 +131,20 @@ static ngx_command_t  ngx_http_sandbox_commands[] = {
     { ngx_string("sandbox_backend"),
       NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_sandbox_conf_backend,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_dagger"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_sandbox_conf_dagger,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("sandbox_dagger_image"),
+      NGX_HTTP_SANDBOX_ANYWHERE|NGX_CONF_TAKE12,
+      ngx_http_sandbox_conf_dagger_image,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -479,6 +495,9 @@ ngx_http_sandbox_create_main_conf(ngx_conf_t *cf)
     if (ngx_array_init(&smcf->runners, cf->pool, 2,
                        sizeof(ngx_http_sandbox_runner_t *))
         != NGX_OK
+        || ngx_array_init(&smcf->engines, cf->pool, 1,
+                          sizeof(struct ngx_http_sandbox_engine_s *))
+           != NGX_OK
         || ngx_array_init(&smcf->bases, cf->pool, 1, sizeof(ngx_str_t))
            != NGX_OK
         || ngx_array_init(&smcf->key_sets, cf->pool, 1,
@@ -515,7 +534,9 @@ ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
      *     conf->disabled = 0;
      *     conf->serves = 0;
      *     conf->prefix = { 0, NULL };
-     *     conf->backend = NULL;
+     *     conf->named_backend, backend = NULL;
+     *     conf->engines, dagger = NULL;
+     *     conf->engines_image = { 0, NULL };
      *     conf->base = { 0, NULL };
      *     conf->base_number = 0;
      *     conf->socket = { 0, NULL };
@@ -534,6 +555,7 @@ ngx_http_sandbox_create_loc_conf(ngx_conf_t *cf)
     conf->mcp_origins = NGX_CONF_UNSET_PTR;
     conf->mcp_argument = NGX_CONF_UNSET;
     conf->leeway = NGX_CONF_UNSET_MSEC;
+    conf->engines_move = NGX_CONF_UNSET_MSEC;
     conf->connect_timeout = NGX_CONF_UNSET_MSEC;
     conf->send_timeout = NGX_CONF_UNSET_MSEC;
 
@@ -603,9 +625,8 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->egress = prev->egress;
     }
 
-    if (conf->backend == NULL) {
-        conf->backend = prev->backend ? prev->backend
-                                      : &ngx_http_sandbox_local;
+    if (conf->named_backend == NULL) {
+        conf->named_backend = prev->named_backend;
     }
 
     if (conf->socket.data == NULL) {
@@ -616,6 +637,10 @@ ngx_http_sandbox_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     if (conf->key == NULL) {
         conf->key = prev->key;
     }
+
+    ngx_http_sandbox_dagger_merge(conf, prev);
+
+    conf->backend = ngx_http_sandbox_backend(conf);
 
     if (ngx_http_sandbox_merge_mode(cf, prev, conf) != NGX_OK) {
         return NGX_CONF_ERROR;
@@ -885,9 +910,6 @@ ngx_http_sandbox_postconfiguration(ngx_conf_t *cf)
 static ngx_int_t
 ngx_http_sandbox_init_module(ngx_cycle_t *cycle)
 {
-    ngx_str_t                     *name;
-    ngx_uint_t                     i;
-    ngx_core_conf_t               *ccf;
     ngx_http_sandbox_main_conf_t  *smcf;
 
     if (ngx_get_conf(cycle->conf_ctx, ngx_http_module) == NULL) {
@@ -901,32 +923,44 @@ ngx_http_sandbox_init_module(ngx_cycle_t *cycle)
         ngx_http_sandbox_skills_init_module(cycle, smcf);
     }
 
-    if (smcf == NULL
-        || !smcf->environment_read
-        || (!smcf->env_used && smcf->environment == -1))
-    {
+    if (smcf == NULL) {
         return NGX_OK;
     }
+
+    if (smcf->environment_read && (smcf->env_used || smcf->environment != -1)) {
+        ngx_http_sandbox_keeps(cycle, "ARCHESTRA_CODE_RUNTIME_ENABLED");
+    }
+
+    if (smcf->engine) {
+        ngx_http_sandbox_keeps(cycle,
+                               "ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST");
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_keeps(ngx_cycle_t *cycle, const char *variable)
+{
+    ngx_str_t        *name;
+    ngx_uint_t        i;
+    ngx_core_conf_t  *ccf;
 
     ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
     name = ccf->env.elts;
 
     for (i = 0; i < ccf->env.nelts; i++) {
-        if (name[i].len == sizeof("ARCHESTRA_CODE_RUNTIME_ENABLED") - 1
-            && ngx_strncmp(name[i].data, "ARCHESTRA_CODE_RUNTIME_ENABLED",
-                           name[i].len)
-               == 0)
+        if (name[i].len == ngx_strlen(variable)
+            && ngx_strncmp(name[i].data, variable, name[i].len) == 0)
         {
-            return NGX_OK;
+            return;
         }
     }
 
     ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
-                  "ARCHESTRA_CODE_RUNTIME_ENABLED would be lost at a binary "
-                  "upgrade: add \"env ARCHESTRA_CODE_RUNTIME_ENABLED;\" at "
-                  "the top of the configuration");
-
-    return NGX_OK;
+                  "%s would be lost at a binary upgrade: add \"env %s;\" at "
+                  "the top of the configuration", variable, variable);
 }
 
 

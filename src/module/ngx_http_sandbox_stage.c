@@ -68,6 +68,8 @@ static void ngx_http_sandbox_stage_idle(ngx_http_request_t *r,
     ngx_http_upstream_t *u);
 static ssize_t ngx_http_sandbox_stage_recv(ngx_connection_t *c, u_char *buf,
     size_t size);
+static ngx_int_t ngx_http_sandbox_stage_backend(ngx_http_sandbox_ctx_t *ctx,
+    ngx_http_sandbox_result_t *result, ngx_str_t *code, ngx_str_t *detail);
 static ngx_chain_t *ngx_http_sandbox_stage_piece(ngx_http_request_t *r,
     ngx_chain_t *last, u_char *p, size_t n);
 static u_char *ngx_http_sandbox_stage_packages(u_char *p,
@@ -758,11 +760,18 @@ ngx_http_sandbox_stage_size(ngx_http_sandbox_ctx_t *ctx,
     ngx_http_sandbox_result_t *result)
 {
     size_t            size;
+    ngx_str_t         code, detail;
     ngx_uint_t        i;
     sandbox_field_t   field;
     sandbox_fields_t  fields;
 
     size = sizeof(",\"stagingNotices\":[]");
+
+    if (ngx_http_sandbox_stage_backend(ctx, result, &code, &detail)
+        == NGX_OK)
+    {
+        size += 64 + 6 * (code.len + detail.len);
+    }
 
     sandbox_fields_init(&fields, result->fields.data, result->fields.len);
 
@@ -787,6 +796,25 @@ ngx_http_sandbox_stage_size(ngx_http_sandbox_ctx_t *ctx,
 }
 
 
+/* of this result, not of one in the history */
+
+static ngx_int_t
+ngx_http_sandbox_stage_backend(ngx_http_sandbox_ctx_t *ctx,
+    ngx_http_sandbox_result_t *result, ngx_str_t *code, ngx_str_t *detail)
+{
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (result != &ctx->wire.result) {
+        return NGX_DECLINED;
+    }
+
+    slcf = ngx_http_get_module_loc_conf(ctx->request,
+                                        ngx_http_sandbox_module);
+
+    return slcf->backend->hooks->notice(ctx, code, detail);
+}
+
+
 u_char *
 ngx_http_sandbox_stage_notices(u_char *p, ngx_http_sandbox_ctx_t *ctx,
     ngx_http_sandbox_result_t *result)
@@ -801,6 +829,14 @@ ngx_http_sandbox_stage_notices(u_char *p, ngx_http_sandbox_ctx_t *ctx,
 
     n = 0;
     p = ngx_sprintf(p, ",\"stagingNotices\":[");
+
+    if (ngx_http_sandbox_stage_backend(ctx, result, &part[0], &part[2])
+        == NGX_OK)
+    {
+        ngx_str_null(&part[1]);
+        p = ngx_http_sandbox_stage_notice(p, n++ == 0, &part[1], &part[0],
+                                          &part[2]);
+    }
 
     if (ctx->stage && result == &ctx->wire.result) {
 

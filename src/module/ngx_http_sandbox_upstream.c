@@ -27,8 +27,6 @@ static void ngx_http_sandbox_cancel(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_int_t rc);
 static void ngx_http_sandbox_failed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
-static void ngx_http_sandbox_report(ngx_http_request_t *r,
-    ngx_http_sandbox_status_e status, const char *reason);
 static ngx_int_t ngx_http_sandbox_get_peer(ngx_peer_connection_t *pc,
     void *data);
 static void ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
@@ -117,9 +115,9 @@ ngx_http_sandbox_create_request(ngx_http_request_t *r)
     preamble.disk = (uint32_t) (slcf->caps.disk >> 20);
     preamble.processes = (uint32_t) slcf->caps.processes;
     preamble.egress = ngx_http_sandbox_egress_id(r, ctx);
-    preamble.base = (uint16_t) slcf->base_number;
 
-    ngx_memcpy(preamble.key, slcf->runner->key, SANDBOX_WIRE_KEY_SIZE);
+    slcf->backend->hooks->preamble(r, ctx, &preamble);
+
     ngx_memcpy(preamble.session, ctx->session, SANDBOX_WIRE_SESSION_SIZE);
     ngx_memcpy(preamble.tenant, ctx->digest, SANDBOX_WIRE_TENANT_SIZE);
 
@@ -233,7 +231,7 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     }
 
     if (!known && ctx->wire.head_seen) {
-        ngx_http_sandbox_report(r, NGX_HTTP_SANDBOX_READY, "");
+        slcf->backend->hooks->report(r, NGX_HTTP_SANDBOX_READY, "");
     }
 
     if (rc == NGX_OK && ctx->stream && !ctx->problem.status) {
@@ -256,6 +254,12 @@ ngx_http_sandbox_process_header(ngx_http_request_t *r)
     if (rc == NGX_OK && ctx->problem.code.len == 12
         && ngx_strncmp(ctx->problem.code.data, "stage_needed", 12) == 0
         && ngx_http_sandbox_stage_needed(r, ctx) == NGX_OK)
+    {
+        return NGX_AGAIN;
+    }
+
+    if (rc == NGX_OK && ctx->problem.status
+        && slcf->backend->hooks->refused(r, ctx) == NGX_OK)
     {
         return NGX_AGAIN;
     }
@@ -589,29 +593,6 @@ ngx_http_sandbox_upstream_leave(ngx_http_request_t *r)
 }
 
 
-static void
-ngx_http_sandbox_report(ngx_http_request_t *r,
-    ngx_http_sandbox_status_e status, const char *reason)
-{
-    ngx_http_sandbox_health_t     health;
-    ngx_http_sandbox_loc_conf_t  *slcf;
-
-    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
-
-    if (ngx_http_sandbox_slot_status(slcf->runner) == status) {
-        return;
-    }
-
-    ngx_memzero(&health, sizeof(ngx_http_sandbox_health_t));
-
-    health.status = status;
-    health.reason.data = (u_char *) reason;
-    health.reason.len = ngx_strlen(reason);
-
-    ngx_http_sandbox_slot_write(slcf->runner, &health, 0);
-}
-
-
 ngx_int_t
 ngx_http_sandbox_upstream_init_peer(ngx_http_request_t *r,
     ngx_http_upstream_srv_conf_t *us)
@@ -666,10 +647,11 @@ ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
 {
     ngx_http_sandbox_ctx_t *ctx = data;
 
-    ngx_err_t                 err;
-    ngx_uint_t                safe;
-    ngx_connection_t         *c;
-    ngx_http_sandbox_wire_t  *wire;
+    ngx_err_t                     err;
+    ngx_uint_t                    safe;
+    ngx_connection_t             *c;
+    ngx_http_sandbox_wire_t      *wire;
+    ngx_http_sandbox_loc_conf_t  *slcf;
 
     err = ngx_socket_errno;
     wire = &ctx->wire;
@@ -694,8 +676,12 @@ ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
     /* a full backlog is a runner that has much to do */
 
     if (!wire->connected && err != NGX_EAGAIN) {
-        ngx_http_sandbox_report(ctx->request, NGX_HTTP_SANDBOX_UNREACHABLE,
-                                "the runner's socket can't be connected to");
+        slcf = ngx_http_get_module_loc_conf(ctx->request,
+                                            ngx_http_sandbox_module);
+        slcf->backend->hooks->report(ctx->request,
+                                     NGX_HTTP_SANDBOX_UNREACHABLE,
+                                     "the runner's socket can't be connected "
+                                     "to");
     }
 
     /* a connect() that failed would fail once more: no time has passed */

@@ -6,11 +6,13 @@
 
 #include "ngx_http_sandbox_conf.h"
 #include "ngx_http_sandbox_conversations.h"
+#include "ngx_http_sandbox_dagger.h"
+#include "ngx_http_sandbox_dagger_session.h"
 #include "ngx_http_sandbox_egress.h"
 #include "ngx_http_sandbox_known.h"
 
 
-#define NGX_HTTP_SANDBOX_ZONE_VERSION  5
+#define NGX_HTTP_SANDBOX_ZONE_VERSION  6
 
 
 /* what PING told of one runner, or why there was no answer */
@@ -43,6 +45,8 @@ typedef struct {
     ngx_http_sandbox_cache_t      *cache;
     ngx_http_sandbox_known_t      *known;        /* NULL: no room for it */
     void                          *key_sets;     /* NULL: none yet */
+    void                          *engines;      /* likewise */
+    struct ngx_http_sandbox_agents_s  *agents;   /* NULL: likewise */
     ngx_http_sandbox_marks_t       marks;
     ngx_http_sandbox_metrics_t     metrics;
     ngx_http_sandbox_slot_t        slots[NGX_HTTP_SANDBOX_MAX_RUNNERS];
@@ -339,6 +343,13 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
     zctx->main->zone.metrics = &zctx->sh->metrics;
     zctx->main->zone.known = zctx->sh->known;
 
+    if (zctx->main->engines.nelts && zctx->sh->agents == NULL) {
+        zctx->sh->agents = ngx_http_sandbox_agents_create(zctx->shpool,
+                                                      shm_zone->shm.size);
+    }
+
+    zctx->main->zone.agents = zctx->sh->agents;
+
     runner = zctx->main->runners.elts;
 
     ngx_shmtx_lock(&zctx->shpool->mutex);
@@ -401,6 +412,13 @@ ngx_http_sandbox_init_slots(ngx_shm_zone_t *shm_zone,
     }
 
     ngx_shmtx_unlock(&zctx->shpool->mutex);
+
+    if (ngx_http_sandbox_engines_init_zone(shm_zone, zctx->main,
+                                           &zctx->sh->engines)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
 
     return ngx_http_sandbox_key_set_init_zone(shm_zone, zctx->main,
                                               &zctx->sh->key_sets);
