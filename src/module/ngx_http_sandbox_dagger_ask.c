@@ -1,0 +1,313 @@
+/*
+ * What an engine is asked for, as GraphQL: the volumes of a session, and its
+ * agent as a service.  The definition of the service is a function of image,
+ * session and generation only, so an engine starts one, however often and by
+ * however many workers it is asked.  Knows no connection, no upstream.
+ */
+
+#include "ngx_http_sandbox_dagger_start.h"
+
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+
+/* ms: an engine makes volumes at once, but may have an image to pull */
+
+#define NGX_HTTP_SANDBOX_ASK_VOLUMES   10000
+#define NGX_HTTP_SANDBOX_ASK_SERVICE   60000
+
+#define NGX_HTTP_SANDBOX_ASK_DEPTH     32        /* objects in one another */
+
+
+static ngx_int_t ngx_http_sandbox_ask(ngx_http_sandbox_session_t *s,
+    u_char *start, u_char *end, ngx_msec_t timeout,
+    void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q));
+static json_t *ngx_http_sandbox_ask_find(json_t *root, const char *name);
+
+
+static const char *const  ngx_http_sandbox_ask_names[] = {
+    "home", "skills", "meta"
+};
+
+
+ngx_int_t
+ngx_http_sandbox_ask_volumes(ngx_http_sandbox_session_t *s,
+    void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q))
+{
+    u_char      *p, *start, hex[2 * SANDBOX_WIRE_SESSION_SIZE];
+    ngx_str_t    session;
+    ngx_uint_t   i;
+
+    start = ngx_pnalloc(s->request->pool,
+                        64 + NGX_HTTP_SANDBOX_VOLUMES * (128 + sizeof(hex)));
+    if (start == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_hex_dump(hex, s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+    session.data = hex;
+    session.len = sizeof(hex);
+
+    p = ngx_sprintf(start, "{\"query\":\"{");
+
+    for (i = 0; i < NGX_HTTP_SANDBOX_VOLUMES; i++) {
+        p = ngx_sprintf(p, "%s:cacheVolume(key:\\\"sandbox/%V/%s\\\","
+                        "owner:\\\"%s\\\"){id} ",
+                        ngx_http_sandbox_ask_names[i], &session,
+                        ngx_http_sandbox_ask_names[i],
+                        i == 0 ? "1000:1000" : "0:0");
+    }
+
+    p = ngx_sprintf(p, "}\"}");
+
+    return ngx_http_sandbox_ask(s, start, p, NGX_HTTP_SANDBOX_ASK_VOLUMES,
+                                handler);
+}
+
+
+/* ids go into the next question as they are, so they have to be such */
+
+ngx_int_t
+ngx_http_sandbox_ask_volumes_read(ngx_http_sandbox_session_t *s)
+{
+    json_t      *data, *id;
+    u_char      *p;
+    ngx_str_t   *volume;
+    ngx_uint_t   i, n;
+
+    data = json_object_get(s->query.root, "data");
+
+    for (i = 0; i < NGX_HTTP_SANDBOX_VOLUMES; i++) {
+        id = json_object_get(json_object_get(data,
+                                             ngx_http_sandbox_ask_names[i]),
+                             "id");
+
+        volume = &s->volumes[i];
+        volume->len = json_string_length(id);
+        p = (u_char *) json_string_value(id);
+
+        if (volume->len == 0 || volume->len > NGX_HTTP_SANDBOX_VOLUME_ID) {
+            return NGX_DECLINED;
+        }
+
+        for (n = 0; n < volume->len; n++) {
+            if (p[n] <= ' ' || p[n] >= 0x7f || p[n] == '"' || p[n] == '\\') {
+                return NGX_DECLINED;
+            }
+        }
+
+        volume->data = ngx_pstrdup(s->request->pool,
+                                   &(ngx_str_t) { volume->len, p });
+        if (volume->data == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_ask_service(ngx_http_sandbox_session_t *s,
+    void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q))
+{
+    u_char                       *p, *start;
+    size_t                        size;
+    ngx_str_t                     session, secret;
+    ngx_uint_t                    i;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+    u_char                        hex[2][2 * SANDBOX_WIRE_SESSION_SIZE];
+
+    static const char *const  paths[] = {
+        "/home/sandbox", "/skills", "/var/lib/sandbox"
+    };
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+
+    size = 2048 + slcf->dagger->image.len;
+
+    for (i = 0; i < NGX_HTTP_SANDBOX_VOLUMES; i++) {
+        size += s->volumes[i].len;
+    }
+
+    start = ngx_pnalloc(s->request->pool, size);
+    if (start == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_hex_dump(hex[0], s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+    ngx_hex_dump(hex[1], s->secret, SANDBOX_WIRE_KEY_SIZE);
+    session.data = hex[0];
+    session.len = sizeof(hex[0]);
+    secret.data = hex[1];
+    secret.len = sizeof(hex[1]);
+
+    p = ngx_sprintf(start, "{\"query\":\"{container{from(address:\\\"%V\\\")",
+                    &slcf->dagger->image);
+
+    for (i = 0; i < NGX_HTTP_SANDBOX_VOLUMES; i++) {
+        p = ngx_sprintf(p, "{withMountedCache(path:\\\"%s\\\","
+                        "cache:\\\"%V\\\")", paths[i], &s->volumes[i]);
+    }
+
+    p = ngx_sprintf(p, "{withEnvVariable(name:\\\"SANDBOX_ENGINE_SECRET\\\","
+                    "value:\\\"%V\\\")"
+                    "{withEnvVariable(name:\\\"SANDBOX_ENGINE_SESSION\\\","
+                    "value:\\\"%V\\\")"
+                    "{withEnvVariable(name:\\\"SANDBOX_ENGINE_EPOCH\\\","
+                    "value:\\\"%uL\\\")"
+                    "{withEnvVariable(name:\\\"SANDBOX_ENGINE_NETWORK\\\","
+                    "value:\\\"%s\\\")",
+                    &secret, &session, s->state.generation,
+                    s->engine->isolated ? "open" : "none");
+
+    p = ngx_sprintf(p, "{withExposedPort(port:%d,"
+                    "experimentalSkipHealthcheck:true)"
+                    "{asService(args:[\\\"/usr/libexec/sandbox/sandbox-agent"
+                    "\\\",\\\"--engine\\\",\\\"0.0.0.0:%d\\\"],noInit:true)"
+                    "{start hostname}}}}}}}}}}}}\"}",
+                    NGX_HTTP_SANDBOX_AGENT_PORT, NGX_HTTP_SANDBOX_AGENT_PORT);
+
+    return ngx_http_sandbox_ask(s, start, p, NGX_HTTP_SANDBOX_ASK_SERVICE,
+                                handler);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_ask_service_read(ngx_http_sandbox_session_t *s)
+{
+    u_char      *p;
+    json_t      *name;
+    ngx_str_t   *domain;
+    ngx_uint_t   i, n;
+
+    name = ngx_http_sandbox_ask_find(s->query.root, "hostname");
+
+    p = (u_char *) json_string_value(name);
+    n = json_string_length(name);
+
+    if (n == 0 || n > NGX_HTTP_SANDBOX_HOST_NAME) {
+        return NGX_DECLINED;
+    }
+
+    for (i = 0; i < n; i++) {
+        if (!((p[i] >= 'a' && p[i] <= 'z') || (p[i] >= '0' && p[i] <= '9')
+              || (p[i] == '-' && i)))
+        {
+            return NGX_DECLINED;
+        }
+    }
+
+    domain = &s->state.domain;
+
+    s->host.data = ngx_pnalloc(s->request->pool, n + 1 + domain->len);
+    if (s->host.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_cpymem(s->host.data, p, n);
+
+    if (domain->len) {
+        *p++ = '.';
+        p = ngx_cpymem(p, domain->data, domain->len);
+    }
+
+    s->host.len = p - s->host.data;
+
+    return NGX_OK;
+}
+
+
+/* a chain of objects with one member each, as the question was */
+
+static json_t *
+ngx_http_sandbox_ask_find(json_t *root, const char *name)
+{
+    json_t      *object, *value;
+    ngx_uint_t   i;
+
+    object = json_object_get(root, "data");
+
+    for (i = 0; i < NGX_HTTP_SANDBOX_ASK_DEPTH; i++) {
+
+        value = json_object_get(object, name);
+        if (value) {
+            return value;
+        }
+
+        object = json_object_iter_value(json_object_iter(object));
+
+        if (!json_is_object(object)) {
+            break;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_ask(ngx_http_sandbox_session_t *s, u_char *start,
+    u_char *end, ngx_msec_t timeout,
+    void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q))
+{
+    ngx_buf_t                 *b;
+    ngx_chain_t               *cl;
+    ngx_http_sandbox_query_t  *q;
+
+    b = ngx_calloc_buf(s->request->pool);
+    cl = ngx_alloc_chain_link(s->request->pool);
+
+    if (b == NULL || cl == NULL) {
+        return NGX_ERROR;
+    }
+
+    b->memory = 1;
+    b->start = start;
+    b->pos = start;
+    b->last = end;
+    b->end = end;
+
+    cl->buf = b;
+    cl->next = NULL;
+
+    q = &s->query;
+    ngx_memzero(q, sizeof(ngx_http_sandbox_query_t));
+
+    q->engine = s->engine;
+    q->metadata = s->state.metadata;
+    q->body = cl;
+    q->max = NGX_HTTP_SANDBOX_QUERY_ANSWER;
+    q->timeout = timeout;
+    q->handler = handler;
+    q->data = s;
+
+    return ngx_http_sandbox_query(s->request, q);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_ask_secret(ngx_http_sandbox_session_t *s)
+{
+    u_char                        text[SANDBOX_WIRE_SESSION_SIZE + 8];
+    unsigned                      n;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+
+    ngx_memcpy(text, s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+    sandbox_put64(text + SANDBOX_WIRE_SESSION_SIZE, s->state.generation);
+
+    n = sizeof(s->secret);
+
+    if (HMAC(EVP_sha256(), slcf->runner->key, SANDBOX_WIRE_KEY_SIZE, text,
+             sizeof(text), s->secret, &n)
+        == NULL)
+    {
+        ERR_clear_error();
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}

@@ -1,0 +1,780 @@
+/*
+ * An operation on its way to an engine: which one, whether its agent is known,
+ * what to do when one of both does not answer.  Each wait has a deadline, and
+ * ends with the request.  Knows no GraphQL, no socket.
+ */
+
+#include "ngx_http_sandbox_dagger_start.h"
+
+
+/* ms */
+
+#define NGX_HTTP_SANDBOX_DAGGER_WAIT     3000    /* for an engine, in all */
+#define NGX_HTTP_SANDBOX_DAGGER_DOUBT    1000    /* that an engine is another */
+#define NGX_HTTP_SANDBOX_DAGGER_LOOK     50
+#define NGX_HTTP_SANDBOX_DAGGER_COMING   2000    /* an agent, after its start */
+#define NGX_HTTP_SANDBOX_DAGGER_PAUSE    10
+
+#define NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS 4
+
+#define NGX_HTTP_SANDBOX_DAGGER_IDLE     65535   /* seconds, the most */
+
+
+static void ngx_http_sandbox_dagger_cleanup(void *data);
+static ngx_int_t ngx_http_sandbox_dagger_choose(
+    ngx_http_sandbox_session_t *s);
+static const ngx_http_sandbox_engine_t *ngx_http_sandbox_dagger_engine(
+    ngx_http_sandbox_session_t *s, ngx_uint_t number);
+static const ngx_http_sandbox_engine_t *ngx_http_sandbox_dagger_hash(
+    ngx_http_sandbox_session_t *s);
+static ngx_int_t ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s);
+static ngx_int_t ngx_http_sandbox_dagger_wait(ngx_http_sandbox_session_t *s,
+    const ngx_http_sandbox_engine_t *engine);
+static ngx_int_t ngx_http_sandbox_dagger_ask(ngx_http_sandbox_session_t *s);
+static void ngx_http_sandbox_dagger_volumes(ngx_http_request_t *r,
+    ngx_http_sandbox_query_t *q);
+static void ngx_http_sandbox_dagger_service(ngx_http_request_t *r,
+    ngx_http_sandbox_query_t *q);
+static ngx_int_t ngx_http_sandbox_dagger_answered(
+    ngx_http_sandbox_session_t *s);
+static ngx_int_t ngx_http_sandbox_dagger_started(
+    ngx_http_sandbox_session_t *s);
+static ngx_int_t ngx_http_sandbox_dagger_changed(
+    ngx_http_sandbox_session_t *s);
+static ngx_int_t ngx_http_sandbox_dagger_failed(ngx_http_sandbox_session_t *s,
+    const char *what);
+static void ngx_http_sandbox_dagger_event(ngx_event_t *ev);
+static void ngx_http_sandbox_dagger_finish(ngx_http_sandbox_session_t *s,
+    ngx_int_t rc);
+static void ngx_http_sandbox_dagger_give(ngx_http_sandbox_session_t *s);
+static void ngx_http_sandbox_dagger_preamble(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, sandbox_preamble_t *preamble);
+static void ngx_http_sandbox_dagger_report(ngx_http_request_t *r,
+    ngx_http_sandbox_status_e status, const char *reason);
+static ngx_int_t ngx_http_sandbox_dagger_refused(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static void ngx_http_sandbox_dagger_ended(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_dagger_notice(ngx_http_sandbox_ctx_t *ctx,
+    ngx_str_t *code, ngx_str_t *detail);
+
+
+const ngx_http_sandbox_hooks_t  ngx_http_sandbox_dagger_hooks = {
+    ngx_http_sandbox_dagger_preamble,
+    ngx_http_sandbox_dagger_report,
+    ngx_http_sandbox_dagger_refused,
+    ngx_http_sandbox_dagger_ended,
+    ngx_http_sandbox_dagger_notice
+};
+
+
+ngx_int_t
+ngx_http_sandbox_dagger_start(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_cleanup_t            *cln;
+    ngx_http_sandbox_session_t    *s;
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    s = ctx->dagger;
+
+    if (s == NULL) {
+        s = ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_session_t));
+        cln = s ? ngx_http_cleanup_add(r, 0) : NULL;
+
+        if (cln == NULL) {
+            return NGX_ERROR;
+        }
+
+        smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
+
+        s->request = r;
+        s->ctx = ctx;
+        s->zone = &smcf->zone;
+        s->event.handler = ngx_http_sandbox_dagger_event;
+        s->event.data = s;
+        s->event.log = r->connection->log;
+
+        cln->handler = ngx_http_sandbox_dagger_cleanup;
+        cln->data = s;
+
+        ctx->dagger = s;
+    }
+
+    /* what was sent before has been answered */
+
+    ngx_http_sandbox_upstream_leave(r);
+
+    if (ctx->wire.operation == SANDBOX_OPERATION_COMMAND && !s->running) {
+
+        if (ngx_http_sandbox_run_take(s->zone) != NGX_OK) {
+            return ngx_http_sandbox_dagger_refuse(s,
+                                              NGX_HTTP_SERVICE_UNAVAILABLE,
+                                              "too_many_running",
+                                              "As many commands run as may "
+                                              "at a time; nothing was "
+                                              "started.");
+        }
+
+        s->running = 1;
+    }
+
+    s->attempts = 0;
+    s->sends = 0;
+    s->fresh |= ((ctx->wire.flags & SANDBOX_FLAG_FRESH) != 0);
+    s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_WAIT;
+
+    return ngx_http_sandbox_dagger_choose(s);
+}
+
+
+static void
+ngx_http_sandbox_dagger_cleanup(void *data)
+{
+    ngx_http_sandbox_session_t *s = data;
+
+    ngx_http_sandbox_peer_cancel(s);
+    ngx_http_sandbox_dagger_give(s);
+}
+
+
+/* the engine that has its files, else the first of those that are ready */
+
+static ngx_int_t
+ngx_http_sandbox_dagger_choose(ngx_http_sandbox_session_t *s)
+{
+    ngx_uint_t                        known;
+    ngx_http_sandbox_loc_conf_t      *slcf;
+    const ngx_http_sandbox_engine_t  *engine, *other;
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+
+    known = (ngx_http_sandbox_agent_find(s->zone, s->ctx->session, &s->agent)
+             == NGX_OK);
+
+    if (!known) {
+        ngx_memzero(&s->agent, sizeof(ngx_http_sandbox_agent_t));
+    }
+
+    engine = known ? ngx_http_sandbox_dagger_engine(s, s->agent.engine)
+                   : NULL;
+
+    if (engine) {
+        ngx_http_sandbox_engine_read(s->zone, engine, &s->state);
+
+        if (s->state.ready) {
+            s->engine = engine;
+            return ngx_http_sandbox_dagger_go(s);
+        }
+
+        if (ngx_current_msec - s->state.since < slcf->dagger->move) {
+            return ngx_http_sandbox_dagger_wait(s, engine);
+        }
+    }
+
+    other = ngx_http_sandbox_dagger_hash(s);
+
+    if (other == NULL) {
+        return ngx_http_sandbox_dagger_wait(s, NULL);
+    }
+
+    if (known) {
+
+        /* or it is not configured any more */
+
+        if (engine) {
+            ngx_http_sandbox_engine_count(s->zone, engine,
+                                          NGX_HTTP_SANDBOX_ENGINE_MOVES);
+        }
+
+        ngx_log_error(NGX_LOG_WARN, s->request->connection->log, 0,
+                      "sandbox: a conversation moves to engine \"%V\", its "
+                      "own is gone, and its files with it", &other->name);
+
+        s->agent.lost = NGX_HTTP_SANDBOX_MOVED;
+        s->agent.instance = 0;
+        s->agent.address = 0;
+    }
+
+    ngx_http_sandbox_engine_read(s->zone, other, &s->state);
+
+    if (!s->state.ready) {
+        return ngx_http_sandbox_dagger_wait(s, NULL);
+    }
+
+    s->engine = other;
+
+    return ngx_http_sandbox_dagger_go(s);
+}
+
+
+static const ngx_http_sandbox_engine_t *
+ngx_http_sandbox_dagger_engine(ngx_http_sandbox_session_t *s,
+    ngx_uint_t number)
+{
+    ngx_uint_t                     i;
+    ngx_http_sandbox_engine_t    **engines;
+    ngx_http_sandbox_loc_conf_t   *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+    engines = slcf->dagger->engines->elts;
+
+    for (i = 0; i < slcf->dagger->engines->nelts; i++) {
+        if (engines[i]->number == number) {
+            return engines[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+/* rendezvous: an engine that goes or comes changes none of the others' */
+
+static const ngx_http_sandbox_engine_t *
+ngx_http_sandbox_dagger_hash(ngx_http_sandbox_session_t *s)
+{
+    u_char                        text[SANDBOX_WIRE_SESSION_SIZE
+                                       + NGX_HTTP_SANDBOX_ENGINE_NAME];
+    uint32_t                      hash, most;
+    ngx_str_t                    *name;
+    ngx_uint_t                    i;
+    ngx_http_sandbox_engine_t   **engines, *best;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+    engines = slcf->dagger->engines->elts;
+
+    ngx_memcpy(text, s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+
+    best = NULL;
+    most = 0;
+
+    for (i = 0; i < slcf->dagger->engines->nelts; i++) {
+
+        if (!ngx_http_sandbox_engine_ready(s->zone, engines[i])) {
+            continue;
+        }
+
+        name = &engines[i]->name;
+        ngx_memcpy(text + SANDBOX_WIRE_SESSION_SIZE, name->data, name->len);
+
+        hash = ngx_murmur_hash2(text, SANDBOX_WIRE_SESSION_SIZE + name->len);
+
+        if (best == NULL || hash > most) {
+            best = engines[i];
+            most = hash;
+        }
+    }
+
+    return best;
+}
+
+
+/* straight to the agent, if it is where the zone has it */
+
+static ngx_int_t
+ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s)
+{
+    uint32_t                      definition;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+
+    definition = slcf->dagger->image_hash ^ (uint32_t) s->engine->isolated;
+
+    if (s->agent.lost) {
+        s->lost = s->agent.lost;
+    }
+
+    if (ngx_http_sandbox_ask_secret(s) != NGX_OK
+        || ngx_http_sandbox_dagger_watch(s) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (s->agent.address
+        && s->agent.engine == s->engine->number
+        && s->agent.generation == s->state.generation
+        && s->agent.definition == definition)
+    {
+        s->cached = 1;
+        return ngx_http_sandbox_peer_connect(s);
+    }
+
+    s->agent.engine = s->engine->number;
+    s->agent.generation = s->state.generation;
+    s->agent.definition = definition;
+    s->agent.address = 0;
+
+    return ngx_http_sandbox_dagger_ask(s);
+}
+
+
+/*
+ * Not ready: an engine whose session has just been lost is back in a moment.
+ * engine NULL: none of them is.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_dagger_wait(ngx_http_sandbox_session_t *s,
+    const ngx_http_sandbox_engine_t *engine)
+{
+    ngx_msec_t                    gone;
+    ngx_uint_t                    starting;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+
+    ngx_http_sandbox_engines_doubt(s->zone);
+
+    starting = (slcf->backend->status(slcf) == NGX_HTTP_SANDBOX_INITIALIZING);
+    gone = engine ? ngx_current_msec - s->state.since
+                  : NGX_HTTP_SANDBOX_DAGGER_WAIT;
+
+    if ((starting || gone < NGX_HTTP_SANDBOX_DAGGER_WAIT)
+        && (ngx_msec_int_t) (s->until - ngx_current_msec) > 0)
+    {
+        if (ngx_http_sandbox_dagger_watch(s) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        ngx_http_sandbox_dagger_later(s, NGX_HTTP_SANDBOX_DAGGER_LOOK,
+                                      ngx_http_sandbox_dagger_choose);
+        return NGX_OK;
+    }
+
+    if (engine) {
+        return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                              "engine_unreachable",
+                                              "The engine that has the files "
+                                              "of this conversation does not "
+                                              "answer; nothing was started.");
+    }
+
+    return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                          "runner_unreachable",
+                                          "No engine for sandboxes answers; "
+                                          "nothing was started.");
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_dagger_ask(ngx_http_sandbox_session_t *s)
+{
+    if (s->attempts++ >= NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS) {
+        return ngx_http_sandbox_dagger_failed(s, "agents that it starts end "
+                                                 "at once");
+    }
+
+    s->cached = 0;
+
+    return ngx_http_sandbox_ask_volumes(s, ngx_http_sandbox_dagger_volumes);
+}
+
+
+static void
+ngx_http_sandbox_dagger_volumes(ngx_http_request_t *r,
+    ngx_http_sandbox_query_t *q)
+{
+    ngx_http_sandbox_dagger_run(q->data, ngx_http_sandbox_dagger_answered);
+}
+
+
+static void
+ngx_http_sandbox_dagger_service(ngx_http_request_t *r,
+    ngx_http_sandbox_query_t *q)
+{
+    ngx_http_sandbox_dagger_run(q->data, ngx_http_sandbox_dagger_started);
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_dagger_answered(ngx_http_sandbox_session_t *s)
+{
+    ngx_int_t  rc;
+
+    if (s->query.status != NGX_OK) {
+        return ngx_http_sandbox_dagger_changed(s);
+    }
+
+    rc = ngx_http_sandbox_ask_volumes_read(s);
+
+    if (rc == NGX_OK) {
+        return ngx_http_sandbox_ask_service(s,
+                                            ngx_http_sandbox_dagger_service);
+    }
+
+    return rc == NGX_ERROR ? NGX_ERROR
+                           : ngx_http_sandbox_dagger_failed(s, "its answer "
+                                                    "has no ids of volumes");
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_dagger_started(ngx_http_sandbox_session_t *s)
+{
+    ngx_int_t  rc;
+
+    if (s->query.status != NGX_OK) {
+        return ngx_http_sandbox_dagger_changed(s);
+    }
+
+    rc = ngx_http_sandbox_ask_service_read(s);
+
+    if (rc != NGX_OK) {
+        return rc == NGX_ERROR ? NGX_ERROR
+                               : ngx_http_sandbox_dagger_failed(s, "its "
+                                           "answer has no name of a service");
+    }
+
+    ngx_http_sandbox_engine_count(s->zone, s->engine,
+                                  NGX_HTTP_SANDBOX_ENGINE_STARTS);
+
+    s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_COMING;
+    s->pause = NGX_HTTP_SANDBOX_DAGGER_PAUSE;
+
+    return ngx_http_sandbox_peer_resolve(s);
+}
+
+
+/*
+ * A question failed.  The session that it was asked in may be over, and the
+ * engine, or another one, have a new one in a moment.
+ */
+
+static ngx_int_t
+ngx_http_sandbox_dagger_changed(ngx_http_sandbox_session_t *s)
+{
+    ngx_msec_t                        until;
+    ngx_http_sandbox_engine_state_t   now;
+
+    if (s->step != ngx_http_sandbox_dagger_changed) {
+
+        ngx_http_sandbox_engines_doubt(s->zone);
+
+        until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_DOUBT;
+
+        if (s->query.status == NGX_DECLINED
+            || (ngx_msec_int_t) (s->until - until) < 0)
+        {
+            s->until = until;
+        }
+
+        if (s->query.status == NGX_DECLINED) {
+            ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                          "sandbox: engine \"%V\" could not start an agent: "
+                          "%V", &s->engine->name, &s->query.message);
+        }
+    }
+
+    ngx_http_sandbox_engine_read(s->zone, s->engine, &now);
+
+    if (now.generation != s->state.generation || !now.ready) {
+        s->step = NULL;
+        s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_WAIT;
+        return s->attempts < NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS
+               ? ngx_http_sandbox_dagger_choose(s)
+               : ngx_http_sandbox_dagger_failed(s, "its sessions end at once");
+    }
+
+    if ((ngx_msec_int_t) (s->until - ngx_current_msec) > 0) {
+        ngx_http_sandbox_dagger_later(s, NGX_HTTP_SANDBOX_DAGGER_LOOK,
+                                      ngx_http_sandbox_dagger_changed);
+        return NGX_OK;
+    }
+
+    if (s->query.status == NGX_DECLINED) {
+        return ngx_http_sandbox_dagger_failed(s, "it refused");
+    }
+
+    return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                          "engine_unreachable",
+                                          "The engine of this conversation "
+                                          "does not answer; nothing was "
+                                          "started.");
+}
+
+
+ngx_int_t
+ngx_http_sandbox_dagger_again(ngx_http_sandbox_session_t *s)
+{
+    ngx_http_sandbox_upstream_leave(s->request);
+
+    if (s->attempts++ >= NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS) {
+        return ngx_http_sandbox_dagger_failed(s, "agents that it starts end "
+                                                 "at once");
+    }
+
+    s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_WAIT;
+
+    return ngx_http_sandbox_dagger_choose(s);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_dagger_unreached(ngx_http_sandbox_session_t *s)
+{
+    if (!s->silent && s->agent.address) {
+        return ngx_http_sandbox_dagger_again(s);
+    }
+
+    return ngx_http_sandbox_dagger_failed(s, "its containers are out of "
+                                             "reach");
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_dagger_failed(ngx_http_sandbox_session_t *s,
+    const char *what)
+{
+    ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                  "sandbox: engine \"%V\" gave no agent: %s; look at the "
+                  "engine's own log, and at \"sandbox_dagger_image\"",
+                  &s->engine->name, what);
+
+    return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_BAD_GATEWAY,
+                                          "engine_failed",
+                                          "The engine could not start the "
+                                          "sandbox; nothing was started.");
+}
+
+
+ngx_int_t
+ngx_http_sandbox_dagger_refuse(ngx_http_sandbox_session_t *s,
+    ngx_uint_t status, const char *code, const char *detail)
+{
+    ngx_http_sandbox_refuse(s->ctx, status, code, detail);
+
+    if (status == NGX_HTTP_SERVICE_UNAVAILABLE) {
+        s->ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
+    }
+
+    /* a problem is one answer, whatever was asked for */
+
+    s->ctx->answer = NULL;
+    s->ctx->stream = NULL;
+
+    ngx_http_sandbox_dagger_finish(s,
+                                   ngx_http_sandbox_send_problem(s->request,
+                                                                 s->ctx));
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_dagger_finish(ngx_http_sandbox_session_t *s, ngx_int_t rc)
+{
+    ngx_http_sandbox_peer_cancel(s);
+    ngx_http_sandbox_dagger_give(s);
+    ngx_http_sandbox_upstream_leave(s->request);
+
+    ngx_http_finalize_request(s->request, rc);
+}
+
+
+/* as nginx's upstream does it before it connects */
+
+ngx_int_t
+ngx_http_sandbox_dagger_watch(ngx_http_sandbox_session_t *s)
+{
+    ngx_connection_t    *c;
+    ngx_http_request_t  *r;
+
+    r = s->request;
+    c = r->connection;
+
+    if (r->read_event_handler == ngx_http_test_reading) {
+        return NGX_OK;
+    }
+
+    if (c->read->timer_set) {
+        ngx_del_timer(c->read);
+    }
+
+    if (c->read->ready) {
+        ngx_post_event(c->read, &ngx_posted_events);
+
+    } else if (ngx_handle_read_event(c->read, 0) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+#if (NGX_HTTP_V2)
+
+    /* a stream may be told by either event that it is closed */
+
+    if (r->stream) {
+        r->write_event_handler = ngx_http_test_reading;
+    }
+
+#endif
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_sandbox_dagger_later(ngx_http_sandbox_session_t *s, ngx_msec_t ms,
+    ngx_http_sandbox_step_pt step)
+{
+    s->step = step;
+
+    if (ms) {
+        ngx_add_timer(&s->event, ms);
+
+    } else {
+        ngx_post_event(&s->event, &ngx_posted_events);
+    }
+}
+
+
+static void
+ngx_http_sandbox_dagger_event(ngx_event_t *ev)
+{
+    ngx_http_sandbox_session_t *s = ev->data;
+
+    ngx_http_sandbox_dagger_run(s, s->step);
+}
+
+
+void
+ngx_http_sandbox_dagger_run(ngx_http_sandbox_session_t *s,
+    ngx_http_sandbox_step_pt step)
+{
+    ngx_connection_t    *c;
+    ngx_http_request_t  *r;
+
+    r = s->request;
+    c = r->connection;
+
+    ngx_http_set_log_request(c->log, r);
+
+    if (step(s) != NGX_OK) {
+        ngx_http_sandbox_dagger_finish(s, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    }
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+static void
+ngx_http_sandbox_dagger_give(ngx_http_sandbox_session_t *s)
+{
+    if (s->running) {
+        s->running = 0;
+        ngx_http_sandbox_run_give(s->zone);
+    }
+}
+
+
+static void
+ngx_http_sandbox_dagger_preamble(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, sandbox_preamble_t *preamble)
+{
+    ngx_http_sandbox_session_t  *s;
+
+    s = ctx->dagger;
+
+    /* in seconds, in the place of the base */
+
+    preamble->base = (uint16_t) ngx_min(s->zone->idle / 1000,
+                                        NGX_HTTP_SANDBOX_DAGGER_IDLE);
+
+    ngx_memcpy(preamble->key, s->secret, SANDBOX_WIRE_KEY_SIZE);
+}
+
+
+/* whether engines are there their owner says */
+
+static void
+ngx_http_sandbox_dagger_report(ngx_http_request_t *r,
+    ngx_http_sandbox_status_e status, const char *reason)
+{
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "http sandbox agent: %ui", (ngx_uint_t) status);
+}
+
+
+/* another one is the session's agent by now, or this one of another owner */
+
+static ngx_int_t
+ngx_http_sandbox_dagger_refused(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_str_t                   *code;
+    ngx_http_sandbox_session_t  *s;
+
+    s = ctx->dagger;
+    code = &ctx->problem.code;
+
+    if ((code->len != sizeof("fenced") - 1
+         || ngx_strncmp(code->data, "fenced", code->len) != 0)
+        && (code->len != sizeof("unauthorized_peer") - 1
+            || ngx_strncmp(code->data, "unauthorized_peer", code->len) != 0))
+    {
+        return NGX_DECLINED;
+    }
+
+    ngx_http_sandbox_agent_silent(s->zone, ctx->session, s->agent.address);
+
+    if (s->sends > 1 || !ngx_http_sandbox_peer_repeatable(s)) {
+        return NGX_DECLINED;
+    }
+
+    ngx_http_sandbox_peer_repeat(s);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_dagger_ended(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_sandbox_session_t  *s;
+
+    s = ctx->dagger;
+
+    if (ctx->problem.status) {
+        return;
+    }
+
+    /* who reads the answer slowly keeps no other command from running */
+
+    ngx_http_sandbox_dagger_give(s);
+
+    if (ctx->wire.operation == SANDBOX_OPERATION_DELETE) {
+        ngx_http_sandbox_agent_forget(s->zone, ctx->session);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_sandbox_dagger_notice(ngx_http_sandbox_ctx_t *ctx, ngx_str_t *code,
+    ngx_str_t *detail)
+{
+    ngx_http_sandbox_session_t  *s;
+
+    s = ctx->dagger;
+
+    if (s == NULL || s->lost == NGX_HTTP_SANDBOX_KEPT) {
+        return NGX_DECLINED;
+    }
+
+    ngx_str_set(code, "sandbox_lost");
+
+    if (s->lost == NGX_HTTP_SANDBOX_MOVED) {
+        ngx_str_set(detail, "The sandbox is a new one, its engine is gone: "
+                            "only attachments and skills are there again.");
+
+    } else {
+        ngx_str_set(detail, "The sandbox is a new one, its engine lost its "
+                            "files: only attachments and skills are there "
+                            "again.");
+    }
+
+    return NGX_OK;
+}
