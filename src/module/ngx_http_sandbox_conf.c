@@ -13,6 +13,8 @@
 
 static char *ngx_http_sandbox_conf_expected(ngx_conf_t *cf,
     ngx_command_t *cmd);
+static void ngx_http_sandbox_conf_keeps(ngx_cycle_t *cycle,
+    const char *variable);
 static ngx_int_t ngx_http_sandbox_conf_hex(u_char *dst, u_char *src,
     size_t size);
 
@@ -530,6 +532,50 @@ ngx_http_sandbox_conf_environment(ngx_conf_t *cf,
                     "\"env\"");
 
     return NGX_OK;
+}
+
+
+/*
+ * "env" may stand below "http", so this waits for the whole file.  Without it
+ * a binary upgrade starts nginx without the variable.
+ */
+
+void
+ngx_http_sandbox_conf_variables(ngx_cycle_t *cycle,
+    const ngx_http_sandbox_main_conf_t *smcf)
+{
+    if (smcf->environment_read && (smcf->env_used || smcf->environment != -1)) {
+        ngx_http_sandbox_conf_keeps(cycle, NGX_HTTP_SANDBOX_ENVIRONMENT);
+    }
+
+    if (smcf->engine) {
+        ngx_http_sandbox_conf_keeps(cycle,
+                                    NGX_HTTP_SANDBOX_ENGINE_ENVIRONMENT);
+    }
+}
+
+
+static void
+ngx_http_sandbox_conf_keeps(ngx_cycle_t *cycle, const char *variable)
+{
+    ngx_str_t        *name;
+    ngx_uint_t        i;
+    ngx_core_conf_t  *ccf;
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+    name = ccf->env.elts;
+
+    for (i = 0; i < ccf->env.nelts; i++) {
+        if (name[i].len == ngx_strlen(variable)
+            && ngx_strncmp(name[i].data, variable, name[i].len) == 0)
+        {
+            return;
+        }
+    }
+
+    ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                  "%s would be lost at a binary upgrade: add \"env %s;\" at "
+                  "the top of the configuration", variable, variable);
 }
 
 

@@ -13,6 +13,11 @@
 char *ngx_http_sandbox_conf_leeway(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
+/* warns of variables that are used, but not kept by "env" */
+
+void ngx_http_sandbox_conf_variables(ngx_cycle_t *cycle,
+    const ngx_http_sandbox_main_conf_t *smcf);
+
 /* 64 hexadecimal digits of a file; in the pool; logs, NGX_ERROR */
 
 ngx_int_t ngx_http_sandbox_conf_read_key(ngx_conf_t *cf,

@@ -7,13 +7,8 @@
 #include "ngx_http_sandbox_dagger.h"
 
 
-#define NGX_HTTP_SANDBOX_AGENT_TIMEOUT  500      /* ms, to connect */
-
-
 static ngx_int_t ngx_http_sandbox_dagger_init(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *slcf, ngx_str_t *location);
-static ngx_int_t ngx_http_sandbox_dagger_absent(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
 static ngx_http_sandbox_status_e ngx_http_sandbox_dagger_status(
     const ngx_http_sandbox_loc_conf_t *slcf);
 static void ngx_http_sandbox_dagger_health(
@@ -30,12 +25,12 @@ static u_char *ngx_http_sandbox_dagger_limits(u_char *p,
 ngx_http_sandbox_backend_t  ngx_http_sandbox_dagger = {
     ngx_string("dagger"),
     ngx_http_sandbox_dagger_init,
-    ngx_http_sandbox_dagger_absent,
+    ngx_http_sandbox_dagger_start,
     ngx_http_sandbox_dagger_status,
     ngx_http_sandbox_dagger_health,
     ngx_http_sandbox_dagger_unsupported,
     ngx_http_sandbox_dagger_limits,
-    NULL
+    &ngx_http_sandbox_dagger_hooks
 };
 
 
@@ -78,29 +73,11 @@ ngx_http_sandbox_dagger_init(ngx_conf_t *cf,
     /* peers of ours, whose addresses come with each request */
 
     ngx_str_set(&dagger->upstream.host, "sandbox_agents");
+    dagger->upstream.peer.init = ngx_http_sandbox_dagger_init_peer;
 
     ngx_http_sandbox_runner_upstream(slcf, &dagger->upstream);
 
-    /* an address that is no longer there is silent */
-
-    slcf->upstream.connect_timeout = ngx_min(slcf->connect_timeout,
-                                             NGX_HTTP_SANDBOX_AGENT_TIMEOUT);
     slcf->dagger = dagger;
-
-    return NGX_OK;
-}
-
-
-/* a build without the way to an engine refuses, and never sends anything */
-
-static ngx_int_t
-ngx_http_sandbox_dagger_absent(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx)
-{
-    ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
-                            "runner_unreachable", "This build of the module "
-                            "has no way to an engine.");
-    ngx_http_finalize_request(r, ngx_http_sandbox_send_problem(r, ctx));
 
     return NGX_OK;
 }

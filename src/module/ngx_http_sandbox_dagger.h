@@ -124,6 +124,9 @@ ngx_int_t ngx_http_sandbox_query(ngx_http_request_t *r,
 
 /* ngx_http_sandbox_dagger_conf.c: directives, the environment */
 
+#define NGX_HTTP_SANDBOX_ENGINE_ENVIRONMENT                                  \
+    "ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST"
+
 char *ngx_http_sandbox_conf_dagger(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_sandbox_conf_dagger_image(ngx_conf_t *cf, ngx_command_t *cmd,

@@ -8,9 +8,6 @@
 #include "ngx_http_sandbox_dagger.h"
 
 
-#define NGX_HTTP_SANDBOX_ENGINE_ENVIRONMENT                                  \
-    "ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST"
-
 #define NGX_HTTP_SANDBOX_OWNER_SOCKET  "unix:/run/sandbox/dagger.sock"
 #define NGX_HTTP_SANDBOX_OWNER_KEY     "/etc/nginx/sandbox-runner.key"
 
@@ -346,6 +343,10 @@ ngx_http_sandbox_dagger_engine(ngx_conf_t *cf,
         if (engine->resolver == NULL) {
             return NGX_ERROR;
         }
+
+        /* an agent that is started anew has another address, at once */
+
+        engine->resolver->valid = -1;
     }
 
     engines = ngx_array_push(&smcf->engines);
@@ -765,7 +766,7 @@ ngx_http_sandbox_dagger_owner(ngx_conf_t *cf,
 }
 
 
-/* the engine that nginx's environment names, where the configuration has none */
+/* the engine of the environment, where the configuration names none */
 
 static ngx_int_t
 ngx_http_sandbox_dagger_environment(ngx_conf_t *cf,

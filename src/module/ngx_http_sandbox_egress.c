@@ -353,3 +353,67 @@ ngx_http_sandbox_egress_metrics(u_char *p, ngx_http_sandbox_main_conf_t *smcf)
 
     return p;
 }
+
+
+void
+ngx_http_sandbox_egress_count(ngx_http_sandbox_egress_counts_t *counts,
+    sandbox_field_t *field)
+{
+    uint64_t                          *number;
+    sandbox_field_t                    part;
+    sandbox_fields_t                   parts;
+    ngx_http_sandbox_egress_count_t   *count;
+
+    if (counts->n == SANDBOX_WIRE_MAX_POLICIES) {
+        return;
+    }
+
+    count = &counts->count[counts->n];
+
+    ngx_memzero(count, sizeof(ngx_http_sandbox_egress_count_t));
+
+    sandbox_fields_init(&parts, field->data, field->length);
+
+    while (sandbox_fields_next(&parts, &part) == SANDBOX_OK) {
+
+        switch (part.tag) {
+
+        case SANDBOX_TAG_EGRESS_ID:
+            number = &count->id;
+            break;
+
+        case SANDBOX_TAG_EGRESS_OPEN:
+            number = &count->open;
+            break;
+
+        case SANDBOX_TAG_EGRESS_TUNNELS:
+            number = &count->tunnels;
+            break;
+
+        case SANDBOX_TAG_EGRESS_REFUSED:
+            number = &count->refused;
+            break;
+
+        case SANDBOX_TAG_EGRESS_FAILED:
+            number = &count->failed;
+            break;
+
+        case SANDBOX_TAG_EGRESS_UP:
+            number = &count->up;
+            break;
+
+        case SANDBOX_TAG_EGRESS_DOWN:
+            number = &count->down;
+            break;
+
+        default:
+            continue;
+        }
+
+        (void) sandbox_field_number(&part, UINT64_MAX, number);
+    }
+
+    if (count->id) {
+        counts->n++;
+    }
+}

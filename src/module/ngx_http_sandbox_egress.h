@@ -129,6 +129,10 @@ u_char *ngx_http_sandbox_egress_limits(u_char *p,
 size_t ngx_http_sandbox_egress_limits_size(
     const ngx_http_sandbox_egress_policy_t *policy);
 
+/* One EGRESS_COUNT of PING's answer. */
+void ngx_http_sandbox_egress_count(ngx_http_sandbox_egress_counts_t *counts,
+    sandbox_field_t *field);
+
 /* For "sandbox_metrics", likewise. */
 u_char *ngx_http_sandbox_egress_metrics(u_char *p,
     ngx_http_sandbox_main_conf_t *smcf);

@@ -71,14 +71,10 @@ static void ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe,
     u_char *payload, size_t size);
 static void ngx_http_sandbox_probe_egress(ngx_http_sandbox_probe_t *probe,
     sandbox_field_t *digest, ngx_http_sandbox_egress_counts_t *counts);
-static void ngx_http_sandbox_probe_count(
-    ngx_http_sandbox_egress_counts_t *counts, sandbox_field_t *field);
 static void ngx_http_sandbox_probe_pushed(ngx_http_sandbox_probe_t *probe,
     u_char *payload, size_t size);
 static void ngx_http_sandbox_probe_refused(ngx_http_sandbox_probe_t *probe,
     const ngx_str_t *reason);
-static void ngx_http_sandbox_probe_number(ngx_http_sandbox_host_t *host,
-    sandbox_field_t *field);
 static void ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe,
     u_char *payload, size_t size);
 static const char *ngx_http_sandbox_probe_reason(ngx_err_t err,
@@ -645,11 +641,11 @@ ngx_http_sandbox_probe_result(ngx_http_sandbox_probe_t *probe, u_char *payload,
             break;
 
         case SANDBOX_TAG_EGRESS_COUNT:
-            ngx_http_sandbox_probe_count(&counts, &field);
+            ngx_http_sandbox_egress_count(&counts, &field);
             break;
 
         default:
-            ngx_http_sandbox_probe_number(&host, &field);
+            ngx_http_sandbox_metrics_host(&host, &field);
         }
     }
 
@@ -695,70 +691,6 @@ ngx_http_sandbox_probe_egress(ngx_http_sandbox_probe_t *probe,
     probe->differs = !same;
 
     ngx_http_sandbox_slot_set_egress(probe->runner, same, counts);
-}
-
-
-static void
-ngx_http_sandbox_probe_count(ngx_http_sandbox_egress_counts_t *counts,
-    sandbox_field_t *field)
-{
-    uint64_t                          *number;
-    sandbox_field_t                    part;
-    sandbox_fields_t                   parts;
-    ngx_http_sandbox_egress_count_t   *count;
-
-    if (counts->n == SANDBOX_WIRE_MAX_POLICIES) {
-        return;
-    }
-
-    count = &counts->count[counts->n];
-
-    ngx_memzero(count, sizeof(ngx_http_sandbox_egress_count_t));
-
-    sandbox_fields_init(&parts, field->data, field->length);
-
-    while (sandbox_fields_next(&parts, &part) == SANDBOX_OK) {
-
-        switch (part.tag) {
-
-        case SANDBOX_TAG_EGRESS_ID:
-            number = &count->id;
-            break;
-
-        case SANDBOX_TAG_EGRESS_OPEN:
-            number = &count->open;
-            break;
-
-        case SANDBOX_TAG_EGRESS_TUNNELS:
-            number = &count->tunnels;
-            break;
-
-        case SANDBOX_TAG_EGRESS_REFUSED:
-            number = &count->refused;
-            break;
-
-        case SANDBOX_TAG_EGRESS_FAILED:
-            number = &count->failed;
-            break;
-
-        case SANDBOX_TAG_EGRESS_UP:
-            number = &count->up;
-            break;
-
-        case SANDBOX_TAG_EGRESS_DOWN:
-            number = &count->down;
-            break;
-
-        default:
-            continue;
-        }
-
-        (void) sandbox_field_number(&part, UINT64_MAX, number);
-    }
-
-    if (count->id) {
-        counts->n++;
-    }
 }
 
 
@@ -842,39 +774,6 @@ ngx_http_sandbox_probe_refused(ngx_http_sandbox_probe_t *probe,
                   "no network: %V (is it of the same release as this module? "
                   "its own log may say more; it is tried again every five "
                   "seconds)", &probe->runner->name, reason);
-}
-
-
-static void
-ngx_http_sandbox_probe_number(ngx_http_sandbox_host_t *host,
-    sandbox_field_t *field)
-{
-    ngx_uint_t  i;
-
-    static const struct {
-        ngx_uint_t  tag;
-        size_t      offset;
-    } numbers[] = {
-        { SANDBOX_TAG_SANDBOXES,
-          offsetof(ngx_http_sandbox_host_t, sandboxes) },
-        { SANDBOX_TAG_LIVE, offsetof(ngx_http_sandbox_host_t, live) },
-        { SANDBOX_TAG_CREATING, offsetof(ngx_http_sandbox_host_t, creating) },
-        { SANDBOX_TAG_FAILED, offsetof(ngx_http_sandbox_host_t, failed) },
-        { SANDBOX_TAG_POOL, offsetof(ngx_http_sandbox_host_t, pool) },
-        { SANDBOX_TAG_RUNNING, offsetof(ngx_http_sandbox_host_t, running) },
-        { SANDBOX_TAG_QUEUED, offsetof(ngx_http_sandbox_host_t, queued) },
-        { SANDBOX_TAG_DRAINING, offsetof(ngx_http_sandbox_host_t, draining) },
-        { 0, 0 }
-    };
-
-    for (i = 0; numbers[i].tag; i++) {
-        if (numbers[i].tag == field->tag) {
-            (void) sandbox_field_number(field, UINT32_MAX,
-                                        (uint64_t *) ((u_char *) host
-                                                      + numbers[i].offset));
-            return;
-        }
-    }
 }
 
 

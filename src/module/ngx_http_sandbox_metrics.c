@@ -642,6 +642,39 @@ ngx_http_sandbox_metrics_hosts(u_char *p, ngx_http_sandbox_main_conf_t *smcf)
 }
 
 
+void
+ngx_http_sandbox_metrics_host(ngx_http_sandbox_host_t *host,
+    sandbox_field_t *field)
+{
+    ngx_uint_t  i;
+
+    static const struct {
+        ngx_uint_t  tag;
+        size_t      offset;
+    } numbers[] = {
+        { SANDBOX_TAG_SANDBOXES,
+          offsetof(ngx_http_sandbox_host_t, sandboxes) },
+        { SANDBOX_TAG_LIVE, offsetof(ngx_http_sandbox_host_t, live) },
+        { SANDBOX_TAG_CREATING, offsetof(ngx_http_sandbox_host_t, creating) },
+        { SANDBOX_TAG_FAILED, offsetof(ngx_http_sandbox_host_t, failed) },
+        { SANDBOX_TAG_POOL, offsetof(ngx_http_sandbox_host_t, pool) },
+        { SANDBOX_TAG_RUNNING, offsetof(ngx_http_sandbox_host_t, running) },
+        { SANDBOX_TAG_QUEUED, offsetof(ngx_http_sandbox_host_t, queued) },
+        { SANDBOX_TAG_DRAINING, offsetof(ngx_http_sandbox_host_t, draining) },
+        { 0, 0 }
+    };
+
+    for (i = 0; numbers[i].tag; i++) {
+        if (numbers[i].tag == field->tag) {
+            (void) sandbox_field_number(field, UINT32_MAX,
+                                        (uint64_t *) ((u_char *) host
+                                                      + numbers[i].offset));
+            return;
+        }
+    }
+}
+
+
 u_char *
 ngx_http_sandbox_metrics_runner(u_char *p, const char *name,
     const ngx_http_sandbox_runner_t *runner)

@@ -86,6 +86,10 @@ u_char *ngx_http_sandbox_metrics_help(u_char *p, const char *name,
 u_char *ngx_http_sandbox_metrics_runner(u_char *p, const char *name,
     const ngx_http_sandbox_runner_t *runner);
 
+/* A field of PING's answer, if it is one of these. */
+void ngx_http_sandbox_metrics_host(ngx_http_sandbox_host_t *host,
+    sandbox_field_t *field);
+
 /* In the log phase. */
 ngx_int_t ngx_http_sandbox_metrics_log(ngx_http_request_t *r);
 

@@ -6,6 +6,7 @@
 
 #include "ngx_http_sandbox_conf.h"
 #include "ngx_http_sandbox_dagger.h"
+#include "ngx_http_sandbox_dagger_session.h"
 #include "ngx_http_sandbox_egress.h"
 #include "ngx_http_sandbox_metrics.h"
 #include "ngx_http_sandbox_mcp.h"
@@ -31,7 +32,6 @@ static ngx_int_t ngx_http_sandbox_require(ngx_conf_t *cf,
 static ngx_int_t ngx_http_sandbox_preconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_sandbox_postconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_sandbox_init_module(ngx_cycle_t *cycle);
-static void ngx_http_sandbox_keeps(ngx_cycle_t *cycle, const char *variable);
 static ngx_int_t ngx_http_sandbox_init_process(ngx_cycle_t *cycle);
 static void ngx_http_sandbox_exit_process(ngx_cycle_t *cycle);
 
@@ -902,11 +902,6 @@ ngx_http_sandbox_postconfiguration(ngx_conf_t *cf)
 }
 
 
-/*
- * "env" may stand below "http", so this waits for the whole file.  Without it
- * a binary upgrade starts nginx without the variable.
- */
-
 static ngx_int_t
 ngx_http_sandbox_init_module(ngx_cycle_t *cycle)
 {
@@ -921,55 +916,17 @@ ngx_http_sandbox_init_module(ngx_cycle_t *cycle)
     if (smcf) {
         ngx_http_sandbox_store_init_module(cycle, smcf);
         ngx_http_sandbox_skills_init_module(cycle, smcf);
-    }
-
-    if (smcf == NULL) {
-        return NGX_OK;
-    }
-
-    if (smcf->environment_read && (smcf->env_used || smcf->environment != -1)) {
-        ngx_http_sandbox_keeps(cycle, "ARCHESTRA_CODE_RUNTIME_ENABLED");
-    }
-
-    if (smcf->engine) {
-        ngx_http_sandbox_keeps(cycle,
-                               "ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST");
+        ngx_http_sandbox_conf_variables(cycle, smcf);
     }
 
     return NGX_OK;
 }
 
 
-static void
-ngx_http_sandbox_keeps(ngx_cycle_t *cycle, const char *variable)
-{
-    ngx_str_t        *name;
-    ngx_uint_t        i;
-    ngx_core_conf_t  *ccf;
-
-    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
-    name = ccf->env.elts;
-
-    for (i = 0; i < ccf->env.nelts; i++) {
-        if (name[i].len == ngx_strlen(variable)
-            && ngx_strncmp(name[i].data, variable, name[i].len) == 0)
-        {
-            return;
-        }
-    }
-
-    ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
-                  "%s would be lost at a binary upgrade: add \"env %s;\" at "
-                  "the top of the configuration", variable, variable);
-}
-
-
 static ngx_int_t
 ngx_http_sandbox_init_process(ngx_cycle_t *cycle)
 {
-#ifdef M_MMAP_THRESHOLD
     ngx_http_sandbox_main_conf_t  *smcf;
-#endif
 
     if (ngx_get_conf(cycle->conf_ctx, ngx_http_module) == NULL) {
         return NGX_OK;
@@ -978,14 +935,18 @@ ngx_http_sandbox_init_process(ngx_cycle_t *cycle)
     /* now, not in the middle of a request: it reads /dev/urandom */
     json_object_seed(0);
 
+    smcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_sandbox_module);
+
+    if (smcf) {
+        ngx_http_sandbox_runs_init_process(&smcf->zone);
+    }
+
 #ifdef M_MMAP_THRESHOLD
 
     /*
      * glibc would learn from large bodies to keep their memory in its heap,
      * from which it does not come back.  This is where it begins, kept.
      */
-
-    smcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_sandbox_module);
 
     if (smcf && smcf->used) {
         (void) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
