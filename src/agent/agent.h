@@ -90,6 +90,8 @@ typedef struct {
     struct rlimit          cpu;          /* seconds */
     rlim_t                 open_files;
     rlim_t                 data;         /* bytes of its own, 0: no limit */
+    rlim_t                 file;         /* bytes of each */
+    rlim_t                 tasks;        /* of the user's, on this host */
     unsigned               network:1;    /* TCP: INET sockets */
     unsigned               report;       /* from 1; 0: none */
     pid_t                  pid;
@@ -130,6 +132,7 @@ struct agent_connection_s {
     unsigned                  input_left:1;  /* the client may still send */
     unsigned                  stream:1;  /* the answer has events in it */
     unsigned                  silent:1;  /* no frame of the client any more */
+    unsigned                  parked:1;  /* until its sandbox is ready */
     unsigned                  reading:1; /* waits for more of the body */
     unsigned                  eof:1;     /* STDIN: nothing after it */
     unsigned                  ticks;     /* STDIN: since anything came */
@@ -197,6 +200,7 @@ struct agent_command_s {
     unsigned               locked:1;     /* its cwd can't be entered */
     unsigned               input_open:1; /* STDIN may bring more */
     unsigned               disk_room:1;  /* there was some at its start */
+    unsigned               crowded:1;    /* it had too many processes */
     int                    code;         /* exit status, or the signal */
     sandbox_outcome_e      outcome;      /* EXIT until known otherwise */
 
@@ -318,6 +322,15 @@ void agent_open_end(void);
 int agent_sandbox_claim(const uint8_t *session, uint64_t instance,
     const uint8_t *id, size_t id_size, int created, uint64_t memory);
 
+/* Another sandbox in the place of the one before, of the same session. */
+void agent_sandbox_renew(uint64_t instance, const char *id, uint64_t memory);
+
+/* Bytes of it, which the agent's own are part of; 0: not known. */
+void agent_sandbox_memory(uint64_t memory);
+
+/* A random id, and a NUL.  -1: no random numbers. */
+int agent_sandbox_id(char *id);
+
 /* NULL, or the code of the ERROR and a sentence (a constant). */
 const char *agent_sandbox_admit(const sandbox_preamble_t *preamble,
     int returned, const char **detail);
@@ -359,6 +372,13 @@ void agent_control_state(void);
 
 /* Listens on ADDR:PORT, reads the secret.  -1: said why. */
 int agent_tcp_init(const char *address, const char *secret_file);
+int agent_tcp_listen(const char *address);
+
+/* Exactly so many bytes as hex digits.  -1: it is something else. */
+int agent_tcp_hex(const char *text, uint8_t *p, size_t size);
+
+/* Nobody is heard any more. */
+void agent_tcp_close(void);
 
 /* agent_connection.c */
 
@@ -417,6 +437,10 @@ int agent_connection_look(agent_connection_t *c, int out);
 
 /* Its request is of no use any more. */
 void agent_connection_forget(agent_connection_t *c);
+
+/* What it asks for is done later: it is let wait, and released for that. */
+void agent_connection_park(agent_connection_t *c);
+void agent_connection_release(agent_connection_t *c);
 
 void agent_connection_close(agent_connection_t *c);
 
@@ -488,6 +512,15 @@ void agent_queue_lost(agent_connection_t *c);
 void agent_queue_ended(void);
 
 void agent_queue_stop(unsigned outcome);
+
+/* All that wait, run, or are left running end with that outcome, soon. */
+void agent_queue_end(unsigned outcome);
+
+/* The same of those beside the queue. */
+void agent_queue_leave(unsigned outcome);
+
+/* All that wait are refused. */
+void agent_queue_refuse(const char *code, const char *detail);
 agent_command_t *agent_queue_first(void);
 void agent_queue_remove(agent_command_t *command);
 
@@ -576,7 +609,11 @@ void agent_left_add(agent_command_t *command);
 
 /* Frees it if its processes are gone, else looks again later. */
 void agent_left_check(agent_command_t *command);
+agent_command_t *agent_left_first(void);
 agent_command_t *agent_left_find(const uint8_t *id, size_t length);
+
+/* Those whose processes are gone are freed, now. */
+void agent_left_look(void);
 void agent_left_kill(void);
 unsigned agent_left_processes(void);
 

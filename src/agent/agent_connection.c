@@ -373,6 +373,28 @@ agent_connection_forget(agent_connection_t *c)
 
 
 void
+agent_connection_park(agent_connection_t *c)
+{
+    c->parked = 1;
+
+    /* what comes behind the head is read when its turn has come */
+
+    c->silent = 1;
+    agent_connection_wait(c);
+}
+
+
+void
+agent_connection_release(agent_connection_t *c)
+{
+    c->parked = 0;
+    c->silent = 0;
+    c->state = AGENT_CONNECTION_READ;
+    agent_timer_clear(&c->timer);
+}
+
+
+void
 agent_connection_close(agent_connection_t *c)
 {
     int  fd;

@@ -157,6 +157,10 @@ agent_control_state(void)
 {
     uint64_t  now[5];
 
+    if (agent.host != NULL) {
+        agent.host->state();
+    }
+
     /* what waits goes first, and then there is one state to tell, not many */
 
     if (agent_control.fd == -1 || !agent.claimed

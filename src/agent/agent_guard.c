@@ -6,14 +6,22 @@
 
 #include "agent.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 
+/* by the kernel's interface, for ever */
+
+#define AGENT_GUARD_FIRST  0xeffffffcU
+
+
+static int agent_guard_own(void);
 static int agent_guard_mapped(void);
 
 
@@ -80,6 +88,14 @@ agent_guard_check(int tcp)
         return -1;
     }
 
+    /* also an init of a host has that number */
+
+    if (!agent_guard_own()) {
+        fprintf(stderr, "sandbox-agent: this is no process namespace of a "
+                "container, or /proc is missing\n");
+        return -1;
+    }
+
     agent.mapped = agent_guard_mapped();
 
     if (!agent.mapped && !tcp) {
@@ -95,11 +111,28 @@ agent_guard_check(int tcp)
 int
 agent_guard_sweep(void)
 {
-    if (getpid() != 1 || !agent.mapped || !agent_guard_mapped()) {
+    /* an engine has no user namespace for it, but one of processes */
+
+    if (getpid() != 1 || !agent_guard_own()
+        || (agent.host == NULL && (!agent.mapped || !agent_guard_mapped())))
+    {
+        errno = EPERM;
         return -1;
     }
 
     return kill(-1, SIGKILL);
+}
+
+
+/* 1: it is not the first of all namespaces of processes. */
+
+static int
+agent_guard_own(void)
+{
+    struct stat  st;
+
+    return stat("/proc/self/ns/pid", &st) == 0
+           && st.st_ino != AGENT_GUARD_FIRST;
 }
 
 

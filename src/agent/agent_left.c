@@ -117,6 +117,13 @@ agent_left_check(agent_command_t *command)
 
 
 agent_command_t *
+agent_left_first(void)
+{
+    return agent_left;
+}
+
+
+agent_command_t *
 agent_left_find(const uint8_t *id, size_t length)
 {
     agent_command_t  *command;
@@ -130,6 +137,18 @@ agent_left_find(const uint8_t *id, size_t length)
     }
 
     return command;
+}
+
+
+void
+agent_left_look(void)
+{
+    agent_command_t  *command, *next;
+
+    for (command = agent_left; command != NULL; command = next) {
+        next = command->next;
+        agent_left_check(command);
+    }
 }
 
 

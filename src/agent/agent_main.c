@@ -21,6 +21,7 @@
 #include <linux/magic.h>
 #include <unistd.h>
 
+#include "agent_engine.h"
 #include "agent_file.h"
 #include "agent_filter.h"
 #include "agent_spool.h"
@@ -32,10 +33,20 @@
 #define AGENT_LARGE         (128 * 1024)         /* bytes: a mapping */
 
 
-static int agent_main_options(int argc, char **argv, const char **address,
-    const char **secret_file);
+/* how it was started; without any of these by a runner */
+
+typedef struct {
+    const char  *listen;                 /* ADDRESS:PORT */
+    const char  *secret_file;
+    const char  *engine;                 /* ADDRESS:PORT */
+} agent_options_t;
+
+
+static int agent_main_options(agent_options_t *options, int argc,
+    char **argv);
 static void agent_main_descriptors(int first);
 static int agent_main_process(void);
+static int agent_main_tcp(const agent_options_t *options);
 static int agent_main_runner(void);
 
 
@@ -45,21 +56,27 @@ extern char  **environ;
 int
 main(int argc, char **argv)
 {
-    int          rc;
-    const char  *address, *secret_file;
+    int              rc, alone;
+    agent_options_t  options;
 
-    if (agent_main_options(argc, argv, &address, &secret_file) == -1) {
+    if (agent_main_options(&options, argc, argv) == -1) {
         fprintf(stderr, "usage: sandbox-agent [--listen ADDRESS:PORT "
-                "--secret-file FILE]\n");
+                "--secret-file FILE | --engine ADDRESS:PORT]\n");
         return AGENT_EXIT_REFUSED;
     }
 
-    if (agent_guard_check(address != NULL) == -1) {
+    alone = options.listen != NULL || options.engine != NULL;
+
+    if (agent_guard_check(alone) == -1) {
         return AGENT_EXIT_REFUSED;
     }
 
-    agent_main_descriptors(address != NULL ? SANDBOX_FD_CONTROL
-                                           : SANDBOX_FD_HISTORY + 1);
+    agent_main_descriptors(alone ? SANDBOX_FD_CONTROL
+                                 : SANDBOX_FD_HISTORY + 1);
+
+    if (options.engine != NULL && agent_engine_init(environ) == -1) {
+        return AGENT_EXIT_REFUSED;
+    }
 
     if (agent_main_process() == -1) {
         fprintf(stderr, "sandbox-agent: can't prepare itself: %s\n",
@@ -74,20 +91,10 @@ main(int argc, char **argv)
         return 1;
     }
 
-    if (address != NULL) {
-        rc = agent_tcp_init(address, secret_file);
-        agent_tree_init(-1);
+    rc = alone ? agent_main_tcp(&options) : agent_main_runner();
 
-        if (!agent.network) {
-            agent_egress_init();
-        }
-
-    } else {
-        rc = agent_main_runner();
-    }
-
-    if (rc == -1) {
-        return 1;
+    if (rc) {
+        return rc == -1 ? 1 : rc;
     }
 
     for ( ;; ) {
@@ -97,27 +104,31 @@ main(int argc, char **argv)
 
 
 static int
-agent_main_options(int argc, char **argv, const char **address,
-    const char **secret_file)
+agent_main_options(agent_options_t *options, int argc, char **argv)
 {
     int  i;
 
-    *address = NULL;
-    *secret_file = NULL;
+    memset(options, 0, sizeof(agent_options_t));
 
     for (i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--listen") == 0) {
-            *address = argv[i + 1];
+            options->listen = argv[i + 1];
 
         } else if (strcmp(argv[i], "--secret-file") == 0) {
-            *secret_file = argv[i + 1];
+            options->secret_file = argv[i + 1];
+
+        } else if (strcmp(argv[i], "--engine") == 0) {
+            options->engine = argv[i + 1];
 
         } else {
             return -1;
         }
     }
 
-    return i == argc && (*address == NULL) == (*secret_file == NULL) ? 0 : -1;
+    return i == argc
+           && (options->listen == NULL) == (options->secret_file == NULL)
+           && (options->listen == NULL || options->engine == NULL)
+           ? 0 : -1;
 }
 
 
@@ -203,6 +214,30 @@ agent_main_process(void)
     umask(022);
 
     return 0;
+}
+
+
+/* 0; -1: said why; or a status to exit with. */
+
+static int
+agent_main_tcp(const agent_options_t *options)
+{
+    int  rc;
+
+    if (options->engine == NULL) {
+        agent_tree_init(-1);
+
+        if (!agent.network) {
+            agent_egress_init();
+        }
+
+        return agent_tcp_init(options->listen, options->secret_file);
+    }
+
+    agent_tree_init(-1);
+    rc = agent_engine_start();
+
+    return rc ? rc : agent_tcp_listen(options->engine);
 }
 
 

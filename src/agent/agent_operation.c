@@ -36,8 +36,20 @@ agent_operation_enter(agent_connection_t *c)
     const char       *code, *detail;
     agent_request_t   request;
 
+    if (c->preamble.operation < SANDBOX_OPERATION_COMMAND) {
+        agent.host->enter(c);
+        agent_queue_process();
+        return;
+    }
+
     if (c->preamble.operation >= SANDBOX_OPERATION_FILE_READ) {
-        agent_file_enter(c);
+        if (agent.preparing) {
+            agent_connection_park(c);
+
+        } else {
+            agent_file_enter(c);
+        }
+
         agent_queue_process();
         return;
     }

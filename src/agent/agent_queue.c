@@ -37,7 +37,9 @@ agent_queue_enter(agent_connection_t *c, agent_request_t *request)
         return;
     }
 
-    if (agent.tcp && (c->preamble.flags & SANDBOX_FLAG_FRESH)) {
+    if (agent.tcp && agent.host == NULL
+        && (c->preamble.flags & SANDBOX_FLAG_FRESH))
+    {
         code = "not_on_this_backend";
         detail = "This agent can't replace its sandbox.";
         goto refused;
@@ -99,7 +101,7 @@ agent_queue_process(void)
     for ( ;; ) {
         front = agent_queue;
         startable = front != NULL && agent.running == NULL && !agent.stopping
-                    && !agent.replacing && !agent.replaced;
+                    && !agent.replacing && !agent.replaced && !agent.preparing;
 
         if (!startable) {
             break;
@@ -108,6 +110,11 @@ agent_queue_process(void)
         if (!agent_queue_place(front)) {
             agent_control_state();
             return;
+        }
+
+        if (front->fresh && agent.host != NULL) {
+            agent.host->replace();
+            continue;
         }
 
         if (front->fresh) {
@@ -172,7 +179,6 @@ agent_queue_ended(void)
 void
 agent_queue_stop(unsigned outcome)
 {
-    agent_command_t     *command;
     agent_connection_t  *c, *next;
 
     if (agent.stopping) {
@@ -183,30 +189,69 @@ agent_queue_stop(unsigned outcome)
     agent_log("stops: %u commands wait, %s runs", agent.queued,
               agent.running != NULL ? "one" : "none");
 
-    while ((command = agent_queue) != NULL) {
-        agent_queue_remove(command);
-        agent_end_cancel(command, outcome);
-    }
+    agent_queue_end(outcome);
 
     for (c = agent_connection_first(); c != NULL; c = next) {
         next = c->next;
 
         if (c->state == AGENT_CONNECTION_READ) {
-            agent_connection_error(c, "gone", "The sandbox was ended while "
-                                   "the request was on its way.", 0);
+            agent_connection_error(c, agent.host != NULL
+                                      ? agent.host->stopping : "gone",
+                                   "The sandbox was ended while the request "
+                                   "was on its way.", 0);
         }
-    }
-
-    agent_left_kill();
-    agent_background_kill(outcome);
-
-    if (agent.running != NULL) {
-        agent_command_kill(agent.running, outcome);
     }
 
     agent_queue_exit_timer.handler = agent_queue_exit;
     agent_queue_exit_timer.data = NULL;
     agent_timer_set(&agent_queue_exit_timer, 1);
+}
+
+
+void
+agent_queue_end(unsigned outcome)
+{
+    agent_command_t  *command;
+
+    while ((command = agent_queue) != NULL) {
+        agent_queue_remove(command);
+        agent_end_cancel(command, outcome);
+    }
+
+    agent_queue_leave(outcome);
+
+    if (agent.running != NULL) {
+        agent_command_kill(agent.running, outcome);
+    }
+}
+
+
+void
+agent_queue_leave(unsigned outcome)
+{
+    agent_left_kill();
+    agent_background_kill(outcome);
+}
+
+
+void
+agent_queue_refuse(const char *code, const char *detail)
+{
+    agent_command_t     *command;
+    agent_connection_t  *c;
+
+    while ((command = agent_queue) != NULL) {
+        agent_queue_remove(command);
+        agent.created |= command->created;
+
+        while ((c = command->waiting) != NULL) {
+            command->waiting = c->peer;
+            c->command = NULL;
+            agent_connection_error(c, code, detail, 0);
+        }
+
+        agent_command_free(command);
+    }
 }
 
 

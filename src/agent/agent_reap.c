@@ -157,7 +157,8 @@ agent_reap_signal(agent_watch_t *watch, uint32_t events)
     agent_reap();
 
     if (stop) {
-        agent_queue_stop(SANDBOX_OUTCOME_DELETED);
+        agent_queue_stop(agent.host != NULL ? agent.host->outcome
+                                            : SANDBOX_OUTCOME_DELETED);
     }
 }
 

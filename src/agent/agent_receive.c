@@ -201,6 +201,10 @@ agent_receive_parse(agent_connection_t *c)
         }
 
         c->parsed = 1;
+
+        if (agent.host != NULL && agent.host->park(c)) {
+            return SANDBOX_BAD;
+        }
     }
 
     whole = SANDBOX_WIRE_PREAMBLE_SIZE + c->preamble.head;

@@ -21,8 +21,6 @@ int
 agent_sandbox_claim(const uint8_t *session, uint64_t instance,
     const uint8_t *id, size_t id_size, int created, uint64_t memory)
 {
-    uint64_t  limit;
-
     if (agent.claimed) {
 
         /* a runner that adopts us may say again what holds already */
@@ -43,18 +41,66 @@ agent_sandbox_claim(const uint8_t *session, uint64_t instance,
     agent.sandbox_id[id_size] = '\0';
     agent.instance = instance;
     agent.created = created;
-    agent.memory = memory;
     agent.claimed = 1;
 
-    if (memory) {
+    agent_sandbox_memory(memory);
 
-        /* requests lie in the sandbox's own memory, with what they start */
+    return 0;
+}
 
-        limit = memory / AGENT_REQUESTS_SHARE;
-        agent.request_limit = limit < AGENT_MIN_REQUESTS ? AGENT_MIN_REQUESTS
-                              : limit > AGENT_MAX_REQUESTS ? AGENT_MAX_REQUESTS
-                              : (size_t) limit;
+
+void
+agent_sandbox_renew(uint64_t instance, const char *id, uint64_t memory)
+{
+    strcpy(agent.sandbox_id, id);
+    agent.instance = instance;
+    agent.created = 1;
+    agent_sandbox_memory(memory);
+}
+
+
+void
+agent_sandbox_memory(uint64_t memory)
+{
+    uint64_t  limit;
+
+    agent.memory = memory;
+
+    if (memory == 0) {
+        agent.request_limit = AGENT_MAX_REQUESTS;
+        return;
     }
+
+    /* requests lie in the sandbox's own memory, with what they start */
+
+    limit = memory / AGENT_REQUESTS_SHARE;
+    agent.request_limit = limit < AGENT_MIN_REQUESTS ? AGENT_MIN_REQUESTS
+                          : limit > AGENT_MAX_REQUESTS ? AGENT_MAX_REQUESTS
+                          : (size_t) limit;
+}
+
+
+int
+agent_sandbox_id(char *id)
+{
+    char               *p;
+    uint8_t             random[10];
+    unsigned            i;
+    static const char   hex[] = "0123456789abcdef";
+
+    if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+        return -1;
+    }
+
+    memcpy(id, "sbx_", 4);
+    p = id + 4;
+
+    for (i = 0; i < sizeof(random); i++) {
+        *p++ = hex[random[i] >> 4];
+        *p++ = hex[random[i] & 15];
+    }
+
+    *p = '\0';
 
     return 0;
 }
@@ -64,7 +110,16 @@ const char *
 agent_sandbox_admit(const sandbox_preamble_t *preamble, int returned,
     const char **detail)
 {
-    if (agent.tcp) {
+    const char  *code;
+
+    if (agent.host != NULL) {
+        code = agent.host->admit(preamble, detail);
+
+        if (code != NULL || preamble->operation < SANDBOX_OPERATION_COMMAND) {
+            return code;
+        }
+
+    } else if (agent.tcp) {
         if (!sandbox_equal(preamble->key, agent.secret,
                            sizeof(agent.secret)))
         {
@@ -115,23 +170,15 @@ agent_sandbox_admit(const sandbox_preamble_t *preamble, int returned,
 static int
 agent_sandbox_claim_self(const sandbox_preamble_t *preamble)
 {
-    uint8_t             random[10], id[SANDBOX_WIRE_SANDBOX_ID_SIZE];
-    unsigned            i;
-    static const char   hex[] = "0123456789abcdef";
+    char  id[SANDBOX_WIRE_SANDBOX_ID_SIZE + 1];
 
-    if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+    if (agent_sandbox_id(id) == -1) {
         return -1;
-    }
-
-    memcpy(id, "sbx_", 4);
-
-    for (i = 0; i < sizeof(random); i++) {
-        id[4 + 2 * i] = hex[random[i] >> 4];
-        id[5 + 2 * i] = hex[random[i] & 15];
     }
 
     agent_caps_take(preamble);
 
-    return agent_sandbox_claim(preamble->session, 1, id, sizeof(id), 1,
+    return agent_sandbox_claim(preamble->session, 1, (uint8_t *) id,
+                               SANDBOX_WIRE_SANDBOX_ID_SIZE, 1,
                                agent.caps.memory);
 }

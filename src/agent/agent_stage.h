@@ -128,5 +128,8 @@ int agent_stage_has(const agent_stage_item_t *item);
  */
 int agent_stage_apply(agent_stage_t *stage);
 
+/* Nothing of it is there any more: all is asked for anew. */
+void agent_stage_forget(void);
+
 
 #endif /* AGENT_STAGE_H */

@@ -132,6 +132,15 @@ agent_stage_apply(agent_stage_t *stage)
 }
 
 
+void
+agent_stage_forget(void)
+{
+    agent_stage_load();
+    agent_manifest.count = 0;
+    agent_stage_save();
+}
+
+
 static void
 agent_stage_load(void)
 {

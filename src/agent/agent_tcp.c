@@ -29,21 +29,28 @@ static int agent_tcp_address(const char *text, struct sockaddr_storage *sa,
 static void agent_tcp_accept(agent_watch_t *watch, uint32_t events);
 
 
-static agent_watch_t  agent_tcp_watch;
+static agent_watch_t  agent_tcp_watch = { .fd = -1 };
 
 
 int
 agent_tcp_init(const char *address, const char *secret_file)
 {
-    int                      fd, on;
-    socklen_t                size;
-    struct sockaddr_storage  sa;
-
     if (agent_tcp_secret(secret_file) == -1) {
         fprintf(stderr, "sandbox-agent: %s is not a file of 64 hex digits\n",
                 secret_file);
         return -1;
     }
+
+    return agent_tcp_listen(address);
+}
+
+
+int
+agent_tcp_listen(const char *address)
+{
+    int                      fd, on;
+    socklen_t                size;
+    struct sockaddr_storage  sa;
 
     if (agent_tcp_address(address, &sa, &size) == -1) {
         fprintf(stderr, "sandbox-agent: \"%s\" is not ADDRESS:PORT or "
@@ -72,12 +79,44 @@ agent_tcp_init(const char *address, const char *secret_file)
 }
 
 
+int
+agent_tcp_hex(const char *text, uint8_t *p, size_t size)
+{
+    int     high, low;
+    size_t  i;
+
+    if (strlen(text) != 2 * size) {
+        return -1;
+    }
+
+    for (i = 0; i < size; i++) {
+        high = agent_tcp_digit(text[2 * i]);
+        low = agent_tcp_digit(text[2 * i + 1]);
+
+        if (high == -1 || low == -1) {
+            return -1;
+        }
+
+        p[i] = (uint8_t) (high << 4 | low);
+    }
+
+    return 0;
+}
+
+
+void
+agent_tcp_close(void)
+{
+    agent_watch_close(&agent_tcp_watch);
+}
+
+
 static int
 agent_tcp_secret(const char *path)
 {
-    int      fd, high, low;
+    int      fd, rc;
     char     text[2 * SANDBOX_WIRE_KEY_SIZE + 2];
-    ssize_t  i, n;
+    ssize_t  n;
 
     fd = open(path, O_RDONLY|O_CLOEXEC);
     if (fd == -1) {
@@ -95,20 +134,12 @@ agent_tcp_secret(const char *path)
         return -1;
     }
 
-    for (i = 0; i < SANDBOX_WIRE_KEY_SIZE; i++) {
-        high = agent_tcp_digit(text[2 * i]);
-        low = agent_tcp_digit(text[2 * i + 1]);
-
-        if (high == -1 || low == -1) {
-            return -1;
-        }
-
-        agent.secret[i] = (uint8_t) (high << 4 | low);
-    }
+    text[n] = '\0';
+    rc = agent_tcp_hex(text, agent.secret, sizeof(agent.secret));
 
     explicit_bzero(text, sizeof(text));
 
-    return 0;
+    return rc;
 }
 
 

@@ -85,6 +85,7 @@ static const struct {
     { "not_on_this_backend", 501 },
     { "not_available",      501 },       /* the base has no such program */
     { "unauthorized_peer",  503 },       /* wrong runner key or peer uid */
+    { "fenced",             503 },       /* another agent has the volumes */
     { "version_mismatch",   503 },
     { "at_capacity",        503 },
     { "runner_stopping",    503 },

@@ -127,7 +127,7 @@ STATUS_OF = {
     "version_mismatch": 503, "at_capacity": 503, "runner_stopping": 503,
     "unknown_base": 503,
     "sandbox_failed": 503, "runner_lost": 503, "disk_full": 507,
-    "internal": 500,
+    "internal": 500, "fenced": 503,
 }
 
 
@@ -379,7 +379,7 @@ class Answer:
 class Client:
     """Where a runner (unix socket) or an agent (host, port) listens."""
 
-    def __init__(self, where, key=bytes(32), timeout=60):
+    def __init__(self, where, key=bytes(32), timeout=150):
         self.where = where
         self.key = key
         self.timeout = timeout

@@ -615,6 +615,15 @@ agent_command_kill(agent_command_t *command, sandbox_outcome_e outcome)
 
 
 void
+agent_command_free(agent_command_t *command)
+{
+    event("free", command);
+    free(command->raw);
+    free(command);
+}
+
+
+void
 agent_end_cancel(agent_command_t *command, sandbox_outcome_e outcome)
 {
     event("cancel", command);
@@ -649,6 +658,13 @@ void
 agent_left_kill(void)
 {
     event("kill left", NULL);
+}
+
+
+void
+agent_connection_park(agent_connection_t *c)
+{
+    c->parked = 1;
 }
 
 
