@@ -60,7 +60,7 @@ BEGIN {
     $ENV{TEST_NGINX_SLEEP} ||= 0.02;
     $ENV{TEST_NGINX_FAST_SHUTDOWN} = 1
         unless defined $ENV{TEST_NGINX_FAST_SHUTDOWN};
-    $ENV{TEST_NGINX_TIMEOUT} ||= 10;
+    $ENV{TEST_NGINX_TIMEOUT} ||= 60;
 
     $ENV{TEST_NGINX_DIR} = "$Dir";
     $ENV{TEST_NGINX_RUNNER} = "$Dir/runner.sock";

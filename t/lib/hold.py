@@ -31,7 +31,7 @@ class Thread(threading.Thread):
         except Exception as error:
             self.error = error
 
-    def result(self, seconds=100):
+    def result(self, seconds=200):
         self.join(seconds)
         check(not self.is_alive(), "no answer within %d s" % seconds)
         if self.error is not None:

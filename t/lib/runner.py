@@ -102,7 +102,7 @@ class Runner:
         with open(self.log, errors="replace") as f:
             return f.read()
 
-    def end(self, *numbers, seconds=60):
+    def end(self, *numbers, seconds=120):
         for number in numbers or (signal.SIGINT,):
             self.process.send_signal(number)
         return self.process.wait(seconds)
@@ -135,7 +135,7 @@ class Runner:
 
     @property
     def client(self):
-        return wire.Client(self.socket, KEY, 60)
+        return wire.Client(self.socket, KEY, 150)
 
     def command(self, name, text, **fields):
         fields.setdefault("tenant", tenant(name))
@@ -169,14 +169,18 @@ class Runner:
     def agent_of(self, run):
         """The agent of a conversation, by a command that run() runs in it."""
         mark = "mark-" + os.urandom(8).hex()
-        thread = threading.Thread(target=run,
-                                  args=(": %s; sleep 2; true" % mark,))
+        thread = threading.Thread(target=run, args=(
+            ": %s; until [ -e ~/.seen ]; do sleep 0.05; done; "
+            "rm -f ~/.seen" % mark,))
         thread.start()
 
         def look():
             for pid in self.agents():
-                with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
-                    children = f.read().split()
+                try:
+                    with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+                        children = f.read().split()
+                except OSError:
+                    continue
                 for child in children:
                     try:
                         with open("/proc/%s/cmdline" % child) as f:
@@ -187,7 +191,11 @@ class Runner:
             return None
 
         try:
-            return wait_for(look, 20, "its agent")
+            pid = wait_for(look, 20, "its agent")
+            # from outside: only one command runs at a time
+            os.close(os.open("/proc/%d/root/home/sandbox/.seen" % pid,
+                             os.O_CREAT | os.O_WRONLY, 0o666))
+            return pid
         finally:
             thread.join()
 

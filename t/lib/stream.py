@@ -84,7 +84,7 @@ class Parser:
 class Stream:
     def __init__(self, g, conversation=None, text=None, method="POST",
                  path=None, accept="text/event-stream", token="", h2=False,
-                 headers=None, timeout=60, after=None, body=None, port=None,
+                 headers=None, timeout=150, after=None, body=None, port=None,
                  last_event_id=None, **fields):
         self.g = g
         self.timeout = timeout * SLOW

@@ -23,17 +23,17 @@ def inside(script, *options):
     command = ["unshare", "--pid", "--fork", "--kill-child",
                "--mount-proc"] + list(options) \
         + ["sh", "-c", "[ $$ = 1 ] || exit 99\n" + script, "sh", AGENT]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60,
+    return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=150,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-VICTIM = "sleep 50 & victim=$!\n"
+VICTIM = "sleep 200 & victim=$!\n"
 AFTER = "\nkill -0 $victim && echo victim lives\n"
 
 
 @test("agent/guard-not-first")
 def not_first():
-    r = inside(VICTIM + "timeout 10 \"$1\" < /dev/null; echo status $?"
+    r = inside(VICTIM + "timeout 100 \"$1\" < /dev/null; echo status $?"
                + AFTER)
     text = r.stdout.decode()
     check("victim lives" in text, "it swept:", text)
@@ -44,7 +44,7 @@ def not_first():
 
 @test("agent/guard-not-first-tcp")
 def not_first_tcp():
-    r = inside(VICTIM + "echo %s > /tmp/secret.$$; timeout 10 \"$1\" "
+    r = inside(VICTIM + "echo %s > /tmp/secret.$$; timeout 100 \"$1\" "
                "--listen 127.0.0.1:1 --secret-file /tmp/secret.$$; "
                "echo status $?; rm /tmp/secret.$$" % ("a" * 64) + AFTER)
     text = r.stdout.decode()

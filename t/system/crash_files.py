@@ -352,7 +352,7 @@ def crash_agent():
 
         def after():
             look("a", places)
-            same(temporary(), [], "of writers")
+            wait_for(lambda: not temporary(), 20, "the end of writers")
             inside("a", places, True)
             empty_spool("a")
         died = []
@@ -394,7 +394,7 @@ def crash_agent():
 
 def runner_lives():
     if not alive(g.runner.pid):
-        g.runner.wait(20)
+        g.runner.wait(100)
         g.start_runner()
         g.reload()                      # new workers look for it at once
     works()
@@ -426,7 +426,7 @@ def crash_runner():
                          "a sandbox that sleeps")
             return g.runner.pid
         deaths += one_by_one(what, victim, act, after, 0, 4)
-    same(temporary(), [], "of writers")
+    wait_for(lambda: not temporary(), 20, "the end of writers")
     g.delete("r")
 
     # a sandbox is made for the file that comes; each time another one

@@ -259,7 +259,7 @@ def running():
 
     def after(answer, killed):
         for t in threads:
-            t.join(60)
+            t.join(200)
             check(not t.is_alive(), "a client still waits")
         log = r.command("a", "cat log").stdout.split()
         same(len(log), len(set(log)), "each once")
@@ -302,7 +302,7 @@ def busy():
         same(r.end(signal.SIGTERM), 0)
         r.start()
         for t in threads:
-            t.join(60)
+            t.join(200)
             check(not t.is_alive(), "a client still waits")
 
         lines = len(r.command("runs", "cat log").stdout.split())

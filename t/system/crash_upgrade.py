@@ -67,7 +67,7 @@ class Release(Runner):
         return line
 
     def ask(self, name, text, version=wire.VERSION, **fields):
-        return wire.Client(self.socket, KEY, 100).command(
+        return wire.Client(self.socket, KEY, 200).command(
             text, session=session(name), tenant=tenant(name),
             version=version, **fields)
 
@@ -97,9 +97,9 @@ def old_agents():
         # each goes on until it is told, so that no time matters
         busy = later(lambda: r.ask(
             "busy", "until [ -e go ]; do sleep 0.1; done; cat f; "
-            "echo done > done", wall_ms=100000))
+            "echo done > done", wall_ms=250000))
         r.ask("left", "(until [ -e go ]; do sleep 0.1; done; echo 1 > done) "
-              "> /dev/null 2>&1 &", wall_ms=100000)
+              "> /dev/null 2>&1 &", wall_ms=250000)
         pids = {n: r.record(n)["pid"] for n in ("idle", "busy", "left")}
         wait_for(lambda: r.call(wire.STATUS, "busy").result["RUNNING"] == 1,
                  20, "a command that runs")
@@ -125,11 +125,11 @@ def old_agents():
             root = "/proc/%s/root/home/sandbox/" % pids[name]
             with open(root + "go", "w"):
                 pass
-        busy[0].join(60)
+        busy[0].join(200)
         same((busy[1][0].outcome, busy[1][0].stdout), ("exit", b"kept\n"),
              "the old agent's answer")
         for thread, out in waiting:
-            thread.join(60)
+            thread.join(200)
         same(waiting[0][1][0].stdout, b"kept\ndone\n", waiting[0][1])
         same(waiting[1][1][0].stdout, b"kept\n1\n", waiting[1][1])
         for name, pid in pids.items():

@@ -63,7 +63,7 @@ def popen(*arguments, port=None, stdin=subprocess.DEVNULL,
                             env=environment(port))
 
 
-def ctl(*arguments, data=None, port=None, seconds=60):
+def ctl(*arguments, data=None, port=None, seconds=150):
     p = popen(*arguments, port=port, stdin=subprocess.DEVNULL if data is None
               else subprocess.PIPE)
     try:
@@ -120,10 +120,13 @@ def listed(conversation, kind):
 class Line:
     """A line to the gateway that is slow, and breaks: `cuts` is for each
     connection in turn the bytes of the answer after which it ends, `up` those
-    of the request."""
+    of the request.  After `hold` bytes, either way, it stands still until
+    free() or its end, so that there is time for what a test does then."""
 
-    def __init__(self, rate=None, cuts=(), up=(), port=0):
+    def __init__(self, rate=None, cuts=(), up=(), port=0, hold=None):
         self.rate, self.cuts, self.up = rate, list(cuts), list(up)
+        self.hold = hold
+        self.freed, self.over = threading.Event(), False
         self.heads = []
         self.moved = self.sent = 0              # bytes to us, from us
         self.socket = socket.socket()
@@ -136,7 +139,12 @@ class Line:
     def __enter__(self):
         return self
 
+    def free(self):
+        self.freed.set()
+
     def __exit__(self, *_):
+        self.over = True
+        self.free()
         self.socket.shutdown(socket.SHUT_RDWR)       # wakes accept()
         self.socket.close()
 
@@ -157,7 +165,7 @@ class Line:
         ends = [client, server]
         try:
             while True:
-                readable = select.select(ends, [], [], 30)[0]
+                readable = select.select(ends, [], [], 100)[0]
                 if not readable:
                     return
                 for end in readable:
@@ -199,6 +207,10 @@ class Line:
             server.close()
 
     def pause(self, size):
+        if self.hold is not None and self.moved + self.sent >= self.hold:
+            self.freed.wait(100)
+            if self.over:
+                raise OSError("the line is cut")
         if self.rate:
             time.sleep(size / self.rate)
 
@@ -296,7 +308,7 @@ def places():
         p.stdin.write(word)
         p.stdin.flush()
         time.sleep(0.3)
-    p.communicate(timeout=30)
+    p.communicate(timeout=100)
     same(p.returncode, 0)
     same(good("get", "places", "piped", "-o", "-"), b"one two three")
 
@@ -326,14 +338,14 @@ def put_fails():
     check("nothing" in lines[1] and "folder" in lines[2], b)
     same(listed("fails", "attachments"), ["a", "b"])
     # it is not sent to its end for that
-    with Line(rate=8 * MIB) as line:
+    with Line(rate=2 * MIB) as line:
         text = bad(1, "put", "fails", "large", "--to", "fs:large",
                    port=line.port)
         check("413" in text and line.sent < 32 * MIB, text, line.sent)
     # the same when the length is not told
     with open(here + "/large", "rb") as f:
         p = popen("put", "fails", "-", "--name", "piped", stdin=f)
-        b = p.communicate(timeout=60)[1].decode()
+        b = p.communicate(timeout=150)[1].decode()
     same(p.returncode, 1)
     check("413" in b and b.count("\n") == 1, b)
     for arguments in (("put", "fails"), ("put", "fails", "-"),
@@ -362,11 +374,12 @@ def overwrites():
     make("big", os.urandom(2 * MIB))
     good("put", "over", "big")
     os.unlink(here + "/big")
-    with Line(rate=2 * MIB) as line:
+    with Line(hold=100000) as line:
         p = popen("get", "over", "big", port=line.port)
         wait_for(lambda: line.moved > 100000, 20, "a beginning")
         make("big", b"mine, too")
-        p.communicate(timeout=30)
+        line.free()
+        p.communicate(timeout=100)
         same(p.returncode, 1)
     same(read("big"), b"mine, too")
     os.chmod(here + "/f", 0o640)
@@ -417,14 +430,14 @@ def changed():
     new = make("changes", os.urandom(MIB))
     for output in ("got", "-"):
         g.request("PUT", "v1/conversations/changes/attachments/changes", old)
-        with Line(rate=MIB, cuts=[MIB]) as line:
+        with Line(hold=400000, cuts=[MIB]) as line:
             p = popen("get", "changes", "attachments:changes", "-o", output,
                       port=line.port)
             wait_for(lambda: line.moved > 400000, 20, "a beginning")
             g.request("PUT", "v1/conversations/changes/attachments/changes",
                       new)
-            line.rate = None
-            a, b = p.communicate(timeout=30)
+            line.free()
+            a, b = p.communicate(timeout=100)
             if output == "got":
                 same((p.returncode, b), (0, b""))
                 check(read("got") == new, "not the new one")
@@ -443,25 +456,30 @@ def interrupted():
     clean()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         for times in (1, 2):
-            with Line(rate=MIB) as line:
+            with Line(hold=200000) as line:
                 p = popen("get", "stop", "wanted", port=line.port)
-                wait_for(lambda: line.moved > 200000, 20, "a beginning")
+                wait_for(lambda: line.moved > 200000 and names(), 20,
+                         "a beginning")
                 same(len(names()), 1, names())
                 for _ in range(times):
                     p.send_signal(number)
-                p.communicate(timeout=20)
+                p.communicate(timeout=100)
                 same(p.returncode, 128 + number)
             same(names(), [])
+
+    def kept():
+        """Bytes that it has written so far."""
+        return sum(os.path.getsize(os.path.join(here, n)) for n in names())
 
     # -c: kept, by whatever it ends, and gone on with
     have = port = 0
     for number in (signal.SIGINT, signal.SIGKILL):
-        with Line(rate=MIB, port=port) as line:
+        with Line(hold=600000, port=port) as line:
             port = line.port
             p = popen("get", "stop", "-c", "wanted", port=line.port)
-            wait_for(lambda: line.moved > 600000, 20, "a beginning")
+            wait_for(lambda: kept() > have + 300000, 20, "a beginning")
             p.send_signal(number)
-            b = p.communicate(timeout=20)[1]
+            b = p.communicate(timeout=100)[1]
             check(number == signal.SIGKILL or b"kept" in b, "not told", b)
         same(len(names()), 1, names())
         size = os.path.getsize(os.path.join(here, names()[0]))
@@ -474,9 +492,9 @@ def interrupted():
     check(read("wanted") == data, "other bytes")
     # of another version nothing is taken
     clean()
-    with Line(rate=MIB, port=port) as line:
+    with Line(hold=300000, port=port) as line:
         p = popen("get", "stop", "-c", "wanted", port=line.port)
-        wait_for(lambda: line.moved > 300000, 20, "a beginning")
+        wait_for(lambda: kept() > 100000, 20, "a beginning")
         p.kill()
         p.communicate()
     g.request("PUT", "v1/conversations/stop/attachments/wanted", data[::-1])
@@ -491,11 +509,11 @@ def put_interrupted():
     data = make("up", os.urandom(2 * MIB))
     for to in ("attachments", "files", "fs:up"):
         for number in (signal.SIGINT, signal.SIGTERM):
-            with Line(rate=MIB) as line:
+            with Line(hold=100000) as line:
                 p = popen("put", "stop2", "up", "--to", to, port=line.port)
                 wait_for(lambda: line.heads, 20, "a beginning")
                 p.send_signal(number)
-                p.communicate(timeout=20)
+                p.communicate(timeout=100)
                 same(p.returncode, 128 + number)
     same(listed("stop2", "attachments") + listed("stop2", "files"), [])
     same(g.run("stop2", "ls -A up*")["stdout"], "")
@@ -541,7 +559,7 @@ def worker_killed():
             g.expected.append("worker process %d exited on signal 9" % pid)
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: len(set(g.workers()) - set(old)) >= 2, 20, "workers")
-        line.rate = None
+        line.free()
 
     for arguments, moved in ((("put", "killed", "up"), "sent"),
                              (("put", "killed", "up", "--to", "fs:up"),
@@ -549,10 +567,10 @@ def worker_killed():
                              (("get", "killed", "up", "-o", "got"), "moved"),
                              (("get", "killed", "fs:down", "-o", "down"),
                               "moved")):
-        with Line(rate=MIB) as line:
+        with Line(hold=400000) as line:
             p = popen(*arguments, port=line.port)
             kill(line, moved)
-            b = p.communicate(timeout=30)[1]
+            b = p.communicate(timeout=100)[1]
             same((p.returncode, b), (0, b""), repr(arguments))
     same([hashlib.sha1(d).digest() for d in
           (read("got"), read("down"),
@@ -593,7 +611,7 @@ def reader_gone():
     p = popen("get", "gone", "f", "-o", "-")
     p.stdout.read(5)
     p.stdout.close()
-    same((p.stderr.read(), p.wait(20)), (b"", 141))
+    same((p.stderr.read(), p.wait(100)), (b"", 141))
     p.stderr.close()
 
 
@@ -620,7 +638,7 @@ def progress():
 
     # a window that becomes small; nothing is wider than it
     clean()
-    with Line(rate=MIB // 2) as line:
+    with Line(rate=MIB // 2, hold=MIB // 3) as line:
         pid, fd = in_terminal("get", "bar", "-o", "got", name, port=line.port,
                               columns=120, quiet=True)
         got = b""
@@ -628,6 +646,7 @@ def progress():
             got += os.read(fd, 65536)
         fcntl.ioctl(fd, termios.TIOCSWINSZ,
                     struct.pack("HHHH", 24, 40, 0, 0))
+        line.free()
         after, rc = to_end(pid, fd)
     same(rc, 0, after)
     check(any(len(b) > 80 for b in bars(got.decode())), "wide:", got)
@@ -640,7 +659,7 @@ def progress():
         good("get", "bar", "-f", "-o", "got", name, port=line.port)
     # Ctrl-C, typed
     clean()
-    with Line(rate=MIB // 2) as line:
+    with Line(rate=MIB // 2, hold=150000) as line:
         pid, fd = in_terminal("get", "bar", name, port=line.port)
         os.read(fd, 100)
         wait_for(lambda: line.moved > 100000, 20, "a beginning")

@@ -173,7 +173,7 @@ def pip_hint():
         r = run(text)
         check(r["exitCode"] != 0, text)
         check("uv add" in r["stderr"] + r["stdout"], text, r)
-        check(time.monotonic() - started < 20, "slow:", text)
+        check(time.monotonic() - started < 100, "slow:", text)
 
 
 @test("data/uv-cache: without a network")
@@ -184,7 +184,7 @@ def uv_offline():
     check(r["exitCode"] != 0, "got", r)
     check(re.search("network|offline|disabled", r["stderr"]), "no reason",
           r["stderr"])
-    check(time.monotonic() - started < 20, "uv tried for long")
+    check(time.monotonic() - started < 100, "uv tried for long")
     same(out("uv run python -c 'import pandas; print(1)'"), "1\n")
 
 
@@ -232,10 +232,10 @@ def node():
     for text in ("npx -y some-package-that-is-not-here",
                  "npm install some-package-that-is-not-here"):
         started = time.monotonic()
-        r = run("cd js && " + text, timeoutSeconds=60)
+        r = run("cd js && " + text)
         check(r["exitCode"] not in (0, 124) and re.search(
             "EAI_AGAIN|ENOTFOUND|network|offline", r["stderr"]), text, r)
-        check(time.monotonic() - started < 30, "slow:", text)
+        check(time.monotonic() - started < 100, "slow:", text)
 
 
 @test("data/network-off")
@@ -246,7 +246,7 @@ def network_off():
         started = time.monotonic()
         r = run(text)
         check(r["exitCode"] not in (0, 124), text, r)
-        check(time.monotonic() - started < 20, "slow:", text)
+        check(time.monotonic() - started < 100, "slow:", text)
 
 
 @test("data/big-array")
@@ -264,7 +264,7 @@ def big_array():
                   "while True:\n    a.append(a[0][:])\n    time.sleep("
                   "0.01)'", background=True, commandId="long")
     same(r.status, 202)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while time.monotonic() < end:
         r = g.request("GET", "v1/conversations/kernel/commands/long").json
         if "outcome" in r:

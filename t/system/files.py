@@ -410,7 +410,7 @@ def all_ways(conversation, path, status, text, skip=""):
         begun = time.monotonic()
         r = call(method, conversation, path, b"x" if method == "PUT" else None,
                  query)
-        check(time.monotonic() - begun < 10, "it waited", method, path)
+        check(time.monotonic() - begun < 50, "it waited", method, path)
         same(r.status, status, "%s %s: %r" % (method, path, r))
         if method != "HEAD":
             same(r.json["code"], text, r)
@@ -522,14 +522,14 @@ def devices():
             r = call(method, "dev", path, b"x" if method == "PUT" else None)
             check(r.status == 422 and r.json["code"] in (
                 "path_outside", "not_a_file", "not_permitted"), path, r)
-            check(time.monotonic() - begun < 10, "it waited", path)
+            check(time.monotonic() - begun < 50, "it waited", path)
     all_ways("dev", "sock", 422, "not_a_file")
     for path in ("dev/zero", "dev/null", "proc/self/environ", "proc/1/mem",
                  "proc/kmsg", "proc/cpuinfo", "sys/kernel"):
         begun = time.monotonic()
         r = call("GET", "dev", path, query="?root=/")
         check(r.status in (404, 422), path, r)
-        check(time.monotonic() - begun < 10, "it waited", path)
+        check(time.monotonic() - begun < 50, "it waited", path)
     for text in ("mknod z c 1 5", "mknod b b 7 0", "mknod /tmp/k c 1 11"):
         r = g.run("dev", text)
         check(r["exitCode"] and "not permitted" in r["stderr"], text, r)
@@ -701,7 +701,7 @@ def running():
     state = g.request("GET", V + "busy/commands/slow").json
     same(state.get("state"), "running")
     put("busy", "go", b"")
-    t.join(60)
+    t.join(150)
     same(out[0].json["stdout"], "came meanwhile", out)
 
 

@@ -53,7 +53,7 @@ def curl(path, protocol, *options, stdin=None):
         ["curl", "-sS", "--noproxy", "*", protocol, "-o", out, "-w",
          "%{http_code}", "-H", "Authorization: Bearer " + token(), *options,
          where], stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE,
-        timeout=120, check=True)
+        timeout=280, check=True)
     with open(out, "rb") as f:
         return int(p.stdout), hashlib.sha256(f.read()).hexdigest()
 
@@ -107,7 +107,7 @@ def offsets():
 
 def refused(kind, length, body=b"", more=""):
     """The answer to a PUT whose body does not follow."""
-    with socket.create_connection(("127.0.0.1", g.port), 30) as s:
+    with socket.create_connection(("127.0.0.1", g.port), 150) as s:
         s.sendall(("PUT %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s"
                    "\r\n%s\r\n%s\r\n" % (C % ("room", kind) + "/x", token(),
                                          length, more)).encode() + body)
