@@ -488,6 +488,13 @@ agent_answer_reason(sandbox_writer_t *w, const agent_command_t *command)
         break;
 
     case SANDBOX_OUTCOME_SIGNAL:
+        if (command->crowded) {
+            snprintf(text, sizeof(text), "The sandbox had more than the %llu "
+                     "processes and threads that it may have: start fewer at "
+                     "a time.", (unsigned long long) agent.caps.processes);
+            break;
+        }
+
         snprintf(text, sizeof(text), "The shell was ended by %s, which no cap "
                  "sends.", agent_answer_signal(command->code, name,
                                                sizeof(name)));
@@ -578,11 +585,13 @@ agent_answer_code(const agent_command_t *command)
     switch (command->outcome) {
 
     case SANDBOX_OUTCOME_EXIT:
-    case SANDBOX_OUTCOME_DISK_FULL:
         return command->code;
 
+    case SANDBOX_OUTCOME_DISK_FULL:
+        return command->killed ? 128 + SIGKILL : command->code;
+
     case SANDBOX_OUTCOME_SIGNAL:
-        return 128 + command->code;
+        return 128 + (command->crowded ? SIGKILL : command->code);
 
     case SANDBOX_OUTCOME_TIMEOUT:
         return 124;

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
 #include "agent_stage.h"
 #include "sandbox_utf8.h"
 
@@ -742,6 +743,17 @@ agent_command_wait(agent_timer_t *timer)
         break;
 
     case AGENT_COMMAND_ENDING:
+        if (!command->killed) {
+            if (agent_caps_settle(command)) {
+                agent_timer_set(timer, AGENT_COMMAND_CHECK);
+
+            } else {
+                agent_end(command);
+            }
+
+            break;
+        }
+
         agent_reap();
 
         if (agent_tree_count(&command->tree) == 0

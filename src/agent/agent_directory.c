@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
+
 
 /* bytes: less is none; a write of 1 MiB fails where some of it would fit */
 
@@ -141,7 +143,8 @@ agent_directory_full(void)
     }
 
     return (uint64_t) fs.f_bavail * fs.f_bsize < AGENT_DIRECTORY_ROOM
-           || (fs.f_files != 0 && fs.f_ffree == 0);
+           || (fs.f_files != 0 && fs.f_ffree == 0)
+           || agent_caps_full();
 }
 
 

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "agent_caps.h"
+
 
 #define AGENT_END_DRAIN      32          /* reads of a pipe, 64 KiB each */
 #define AGENT_END_CPU_SLACK  50000       /* us, clocks differ */
@@ -90,6 +92,10 @@ agent_end(agent_command_t *command)
     }
 
     agent_end_judge(command);
+
+    if (agent_caps_full()) {
+        agent_caps_removed();
+    }
 
     command->processes = agent_tree_left(&command->tree);
 
@@ -191,7 +197,7 @@ agent_end_exited(agent_command_t *command, int status, uint64_t cpu)
         command->cpu_used = cpu;
     }
 
-    if (command->killed && left) {
+    if ((command->killed && left) || agent_caps_settle(command)) {
         command->state = AGENT_COMMAND_ENDING;
         agent_timer_set(&command->wait, 1);
         return;
@@ -268,6 +274,7 @@ agent_end_answer(agent_command_t *command)
 {
     agent_answer_t  *answer;
 
+    agent.cpu_us += command->cpu_used;
     agent_events_end(command->events);
     answer = agent_answer_build(command);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
 #include "agent_file.h"
 #include "agent_remove.h"
 
@@ -171,6 +172,8 @@ agent_file_remove_done(agent_connection_t *c)
 {
     uint8_t           fields[32];
     sandbox_writer_t  w;
+
+    agent_caps_removed();
 
     sandbox_writer_init(&w, fields, sizeof(fields));
     sandbox_write_number(&w, SANDBOX_TAG_FILE_TYPE,

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "agent_body.h"
+#include "agent_caps.h"
 #include "agent_file.h"
 #include "agent_spool.h"
 
@@ -284,6 +285,10 @@ agent_file_write_room(const agent_file_write_t *w)
         return errno;
     }
 
+    if (!agent_caps_room(w->body.chunked ? 0 : w->body.left)) {
+        return ENOSPC;
+    }
+
     return fs.f_bsize > 0 && w->body.left / fs.f_bsize > fs.f_bavail
            ? ENOSPC : 0;
 }
@@ -379,6 +384,11 @@ agent_file_write_feed(agent_file_write_t *w, const uint8_t *p, size_t size)
         }
 
         w->size += n;
+
+        if (!agent_caps_room(w->size)) {
+            return ENOSPC;
+        }
+
         error = agent_file_write_bytes(w, data, n);
 
         if (error) {
@@ -517,6 +527,7 @@ agent_file_write_commit(agent_file_t *file, agent_file_write_t *w,
     }
 
     agent_file_etag(file->etag, &file->st);
+    agent_caps_written(w->size);
 
     return 0;
 }

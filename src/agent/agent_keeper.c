@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
 #include "agent_keeper.h"
 
 
@@ -31,6 +32,7 @@ typedef struct {
     pid_t     keeper;
     int       status;                    /* of the shell */
     uint64_t  cpu;                       /* us, of all that had ended */
+    uint64_t  memory;                    /* bytes, of the largest of them */
 } agent_keeper_end_t;
 
 
@@ -81,6 +83,7 @@ agent_keeper_read(void)
     n = read(agent_keeper_watch.fd, ends, sizeof(ends));
 
     for (i = 0; i < n / (ssize_t) sizeof(ends[0]); i++) {
+        agent_caps_ended(ends[i].keeper, ends[i].memory);
         agent_reap_ended(ends[i].keeper, ends[i].status, ends[i].cpu);
     }
 }
@@ -164,6 +167,7 @@ agent_keeper_main(const agent_program_t *program, agent_keeper_shell_t shell)
                 end.cpu = ((uint64_t) usage.ru_utime.tv_sec
                            + usage.ru_stime.tv_sec) * 1000000
                           + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+                end.memory = (uint64_t) usage.ru_maxrss * 1024;
             }
 
             (void) !write(STDERR_FILENO, &end, sizeof(end));

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
+
 
 static uint64_t agent_memory_oom_kills(void);
 
@@ -39,6 +41,7 @@ agent_memory_start(agent_command_t *command)
     }
 
     command->oom_kills = agent_memory_oom_kills();
+    agent_caps_start();
 
     if (agent_memory_peak != -1 && agent_memory_reset
         && pwrite(agent_memory_peak, "0", 1, 0) != 1)

@@ -46,6 +46,8 @@ agent_search_program(agent_program_t *started, agent_tree_t *tree,
     program.path = AGENT_SEARCH_PROGRAM;
     program.argv = agent_search_argv(request, single);
     program.environment = none;
+    program.file = RLIM_INFINITY;
+    program.tasks = RLIM_INFINITY;
     program.in = single ? fd : STDIN_FILENO;
     program.directory = single ? agent_root_open(AGENT_ROOT_ALL, ".", O_PATH,
                                                  0)

@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
 #include "agent_filter.h"
 #include "agent_keeper.h"
 #include "sandbox_utf8.h"
@@ -55,6 +56,8 @@ typedef struct {
 static unsigned agent_spawn_report(void);
 static char **agent_spawn_argv(const agent_request_t *request);
 static void agent_spawn_child(const agent_program_t *child);
+static void agent_spawn_limit(int what, rlim_t most);
+static void agent_spawn_watched(const agent_program_t *child);
 
 
 static const char  agent_spawn_script[] = "eval \"set --; $1$2$3$4$5\"";
@@ -123,6 +126,8 @@ agent_spawn(agent_command_t *command)
     child.cpu.rlim_max = seconds + 2;
     child.open_files = request->open_files;
     child.network = agent.network;
+    child.file = agent_caps_file();
+    child.tasks = agent_caps_tasks();
 
     error = agent_spawn_program(&child, &command->tree);
 
@@ -289,9 +294,8 @@ agent_spawn_argv(const agent_request_t *request)
 static void
 agent_spawn_child(const agent_program_t *child)
 {
-    int            fd;
-    uint64_t       none;
-    struct rlimit  limit;
+    int       fd;
+    uint64_t  none;
 
     none = 0;
 
@@ -325,14 +329,14 @@ agent_spawn_child(const agent_program_t *child)
 
     syscall(SYS_prlimit64, 0, RLIMIT_CPU, &child->cpu, NULL);
 
-    limit.rlim_cur = child->open_files;
-    limit.rlim_max = child->open_files;
-    syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, NULL);
+    agent_spawn_limit(RLIMIT_NOFILE, child->open_files);
 
     if (child->data) {
-        limit.rlim_cur = child->data;
-        limit.rlim_max = child->data;
-        syscall(SYS_prlimit64, 0, RLIMIT_DATA, &limit, NULL);
+        agent_spawn_limit(RLIMIT_DATA, child->data);
+    }
+
+    if (agent.tcp) {
+        agent_spawn_watched(child);
     }
 
     if (syscall(SYS_setgroups, 0, NULL) == 0
@@ -356,5 +360,45 @@ agent_spawn_child(const agent_program_t *child)
 
     for ( ;; ) {
         syscall(SYS_exit_group, 127);
+    }
+}
+
+
+static void
+agent_spawn_limit(int what, rlim_t most)
+{
+    struct rlimit  limit;
+
+    limit.rlim_cur = most;
+    limit.rlim_max = most;
+    syscall(SYS_prlimit64, 0, what, &limit, NULL);
+}
+
+
+/*
+ * Without a cgroup and a disk of its own.  A file that is too large is an
+ * error of the write, as on a full disk, and ends nobody.
+ */
+
+static void
+agent_spawn_watched(const agent_program_t *child)
+{
+    struct {
+        void          *handler;
+        unsigned long  flags;
+        void          *restorer;
+        uint64_t       mask;
+    } action;
+
+    if (child->file != RLIM_INFINITY) {
+        memset(&action, 0, sizeof(action));
+        action.handler = (void *) SIG_IGN;
+        syscall(SYS_rt_sigaction, SIGXFSZ, &action, NULL,
+                sizeof(action.mask));
+        agent_spawn_limit(RLIMIT_FSIZE, child->file);
+    }
+
+    if (child->tasks != RLIM_INFINITY) {
+        agent_spawn_limit(RLIMIT_NPROC, child->tasks);
     }
 }

@@ -5,7 +5,7 @@
 
 /* link: src/agent/agent_answer.c src/agent/agent_output.c */
 /* link: src/agent/agent_stage_request.c src/agent/agent_path.c */
-/* link: src/agent/agent_sandbox.c src/agent/agent_event.c */
+/* link: src/agent/agent_sandbox.c src/agent/agent_caps_take.c src/agent/agent_event.c */
 /* link: src/agent/agent_log.c src/agent/agent_events.c */
 /* link: src/wire/sandbox_wire.c src/wire/sandbox_utf8.c */
 

@@ -6,7 +6,7 @@
 /* link: src/agent/agent_control.c src/agent/agent_connection.c */
 /* link: src/agent/agent_receive.c src/agent/agent_events.c */
 /* link: src/agent/agent_open.c src/agent/agent_egress.c */
-/* link: src/agent/agent_sandbox.c src/agent/agent_event.c */
+/* link: src/agent/agent_sandbox.c src/agent/agent_caps_take.c src/agent/agent_event.c */
 /* link: src/wire/sandbox_utf8.c */
 /* link: src/agent/agent_log.c src/wire/sandbox_wire.c */
 

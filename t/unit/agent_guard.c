@@ -4,7 +4,7 @@
  * which the kernel refuses kill(2), and a refusal by the kernel is a failure.
  */
 
-/* link: src/agent/agent_guard.c src/agent/agent_sandbox.c */
+/* link: src/agent/agent_guard.c src/agent/agent_sandbox.c src/agent/agent_caps_take.c */
 /* link: src/wire/sandbox_wire.c */
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 /* link: src/agent/agent_history_load.c src/agent/agent_history_list.c */
 /* link: src/agent/agent_store.c src/agent/agent_events.c */
 /* link: src/agent/agent_answer.c src/agent/agent_output.c */
-/* link: src/agent/agent_sandbox.c src/agent/agent_event.c */
+/* link: src/agent/agent_sandbox.c src/agent/agent_caps_take.c src/agent/agent_event.c */
 /* link: src/agent/agent_log.c */
 /* link: src/wire/sandbox_wire.c src/wire/sandbox_utf8.c */
 

@@ -5,7 +5,7 @@
  */
 
 /* link: src/agent/agent_queue.c src/agent/agent_operation.c */
-/* link: src/agent/agent_background.c src/agent/agent_sandbox.c */
+/* link: src/agent/agent_background.c src/agent/agent_sandbox.c src/agent/agent_caps_take.c */
 /* link: src/agent/agent_events.c src/wire/sandbox_utf8.c */
 /* link: src/agent/agent_request.c src/agent/agent_event.c */
 /* link: src/agent/agent_log.c src/wire/sandbox_wire.c */
