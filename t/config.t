@@ -133,6 +133,7 @@ system("openssl req -x509 -new -key $dir/ec.key -subj /CN=x -out $dir/cert.pem "
 # secrets, written down in every way
 
 write_file("hex.key", "5a" x 32 . "\n");
+write_file("digest", "sha256:" . "5a" x 32 . "\n");
 write_file("hex48.key", "5a" x 48);
 write_file("base64url.key", "-_" . "A" x 41 . "\n");
 write_file("raw64.key", "x" x 64);
@@ -273,17 +274,21 @@ sub example
     $text =~ s{/etc/nginx/sandbox-jwt\.hex}{DIR/hex.key}g;
     $text =~ s{/var/lib/nginx/sandbox}{DIR/store}g;
     $text =~ s{/usr/local/share/sandbox/skills}{DIR/folder}g;
+    $text =~ s{/var/cache/sandbox/registry/digest}{DIR/digest}g;
+    $text =~ s{/var/cache/sandbox/registry}{DIR/registry}g;
     $text =~ s{/run/sandbox/|/var/log/nginx/}{DIR/}g;
     $text =~ s{listen 8080}{listen unix:DIR/example.sock};
+    $text =~ s{listen 127\.0\.0\.1:5000}{listen unix:DIR/registry.sock};
     unlike($text, qr{\s/(?:etc|var|run|usr)/}, "no file of the host: $name");
 
     return $text;
 }
 
-for my $all (0, 1) {
-    accepted("conf.d/sandbox.conf" . ($all ? ", all of it" : ""),
-             example("sandbox.conf", $all), "", base => "", jwt => "",
-             on => "");
+for my $name ("sandbox.conf", "sandbox-dagger.conf") {
+    for my $all (0, 1) {
+        accepted("conf.d/$name" . ($all ? ", all of it" : ""),
+                 example($name, $all), "", base => "", jwt => "", on => "");
+    }
 }
 
 accepted("conf.d/sandbox-minimal.conf", "server { listen unix:DIR/minimal.sock;"

@@ -75,8 +75,43 @@ T = {
          ("z:1m max=3 idle=1m max=3", "max=3"),
          ("z:1m idle=1h expire=59m", "expire=59m")],
         contexts=("http",), most=None),
-    "sandbox_backend": Directive("local", ["local"],
-                                 ["dagger", "docker", "", "Local"]),
+    "sandbox_backend": Directive("local", ["local", "dagger"],
+                                 ["docker", "", "Local", "Dagger"]),
+    "sandbox_dagger": Directive(
+        None, ["tcp://127.0.0.1:1234",
+               "unix:///run/dagger/engine.sock move=1s isolated",
+               "tcp://10.0.0.1:1 resolver=off tcp://[fe80::1]:65535 move=1d",
+               "move=30s resolver=10.87.0.1:53 tcp://localhost:1235"],
+        ["", "127.0.0.1:1234", "tcp://", "tcp://:1234", "tcp://127.0.0.1",
+         "tcp://127.0.0.1:0", "tcp://127.0.0.1:65536", "tcp://127.0.0.1:1x",
+         "tcp://127.0.0.1:1234/a", "tcp://127.0.0.1:1?a", "tcp://unix:1",
+         "tcp://unix:/run/a.sock", "tcp://u@127.0.0.1:1", "tls://127.0.0.1:1",
+         "unix://run/a.sock", "unix:///", "unix:/run/a.sock",
+         "unix:///run/a:b", "unix:///" + "x" * 108,
+         "tcp://" + "x" * 120 + ":1", ("isolated", "no engine"),
+         ("tcp://127.0.0.1:1 ISOLATED", "ISOLATED"),
+         ("tcp://127.0.0.1:1 isolated isolated", "isolated"),
+         "tcp://127.0.0.1:1 move=", "tcp://127.0.0.1:1 move=0",
+         "tcp://127.0.0.1:1 move=999ms", "tcp://127.0.0.1:1 move=25h",
+         ("tcp://127.0.0.1:1 move=1s move=1s", "move=1s"),
+         "tcp://127.0.0.1:1 resolver=", "tcp://127.0.0.1:1 resolver=a.example",
+         "tcp://127.0.0.1:1 resolver=10.0.0.1:65536",
+         "tcp://127.0.0.1:1 resolver=10.0.0.1/8",
+         ("tcp://127.0.0.1:1 colour=red", "colour=red"),
+         ("tcp://10.0.0.1:1 tcp://10.0.0.2:1 tcp://10.0.0.1:1",
+          "tcp://10.0.0.1:1")], most=None, often=True),
+    "sandbox_dagger_image": Directive(
+        None, ["127.0.0.1:5000/sandbox DIR/digest",
+               "images.example/a/b@sha256:" + "5a" * 32],
+        ["", "sandbox", "127.0.0.1:5000/sandbox", "127.0.0.1:5000/sandbox:1",
+         "a/b@sha256:5a", "a/b@sha512:" + "5a" * 32,
+         "a/b@sha256:" + "5A" * 32, "sandbox@sha256:" + "5a" * 32,
+         'a/"b"@sha256:' + "5a" * 32, "/a@sha256:" + "5a" * 32,
+         "a//b@sha256:" + "5a" * 32, "x" * 256 + "/a@sha256:" + "5a" * 32,
+         ("sandbox DIR/digest", "sandbox"), ("a/ DIR/digest", "a/"),
+         ("a/b@sha256:" + "5a" * 32 + " DIR/digest", "5a5a"),
+         "a/b DIR/nowhere", "a/b DIR", "a/b DIR/empty", "a/b DIR/garbage",
+         "a/b DIR/long", "a/b DIR/runner.key"], most=2),
     "sandbox_runner": Directive(
         None, ["unix:DIR/r.sock", "unix:/nowhere/at/all"],
         ["", "unix:", "unix:/", "unix:r.sock", "/run/s", "127.0.0.1:1",
@@ -316,6 +351,7 @@ geo $p_geo { default none; }
 """.strip().split("\n")
 
 NEEDED = ["sandbox_zone", "sandbox_runner", "sandbox_runner_key",
+          "sandbox_dagger_image",
           "sandbox_jwt_secret_file", "sandbox"]
 folder = None
 
@@ -327,6 +363,7 @@ def start():
     rsa, ec = jose.Key("RS256"), jose.Key("ES256")
     files = {
         "runner.key": "5a" * 32 + "\n", "secret": b"\xff" * 64,
+        "digest": "sha256:" + "5a" * 32 + "\n",
         "hex.key": "5a" * 31, "long": "5a" * 600, "empty": "",
         "short": "x" * 31, "garbage": "this is no key at all, but as long\n",
         "none.json": '{"keys":[]}', "rsa.pem": rsa.public,
@@ -447,6 +484,7 @@ def conf(http=(), server=(), location=(), main=(), events=(), nested=(),
     for name, values in (("sandbox_zone", "z:1m"),
                          ("sandbox_runner", "unix:DIR/r.sock"),
                          ("sandbox_runner_key", "DIR/runner.key"),
+                         ("sandbox_dagger_image", "a/b DIR/digest"),
                          ("sandbox_jwt_secret_file", "DIR/secret")):
         if name not in given and name not in without \
                 and not (keys and name.startswith("sandbox_jwt")):
@@ -604,10 +642,29 @@ def right_values():
                               at(context, [line(name, d.default)])))
     # inherited by what stands further in, or replaced there
     for name in names:
+        if name == "sandbox_backend":       # each wants a socket of its own
+            continue
         outer, inner = value(name, 2), value(name, 1)
         cases.append(Case("%s on three levels" % name, conf(
             http=[line(name, outer)], server=[line(name, inner)],
             nested=[line(name, outer)])))
+    cases.append(Case("sandbox_backend on three levels", conf(
+        http=["sandbox_backend local;", "sandbox_dagger tcp://10.0.0.1:1;"],
+        server=["sandbox_backend dagger;"], location=[
+            "sandbox_runner unix:DIR/d.sock;"], nested=[
+            "sandbox_backend local;", "sandbox_runner unix:DIR/r.sock;"])))
+    # both, and engines in more than one location
+    cases.append(Case("locations of both backends", conf(
+        server=["location /d/ { sandbox on; sandbox_runner unix:DIR/d.sock; "
+                "sandbox_dagger tcp://10.0.0.1:1 tcp://10.0.0.2:1; }",
+                "location /e/ { sandbox on; sandbox_runner unix:DIR/d.sock; "
+                "sandbox_dagger tcp://10.0.0.2:1 move=5s; "
+                "sandbox_dagger tcp://10.0.0.3:1 resolver=10.0.0.4; }"])))
+    cases.append(Case("sixteen engines", conf(location=[
+        "sandbox_dagger tcp://10.0.0.%d:1;" % n for n in range(1, 17)])))
+    cases.append(Case("an engine makes it dagger, without a socket", conf(
+        location=["sandbox_dagger tcp://10.0.0.1:1;"],
+        without=["sandbox_runner"])))
     judged(cases)
 
 
@@ -657,6 +714,34 @@ def combinations():
     refused("no keys", conf(without=["sandbox_jwt_secret_file"]),
             ["sandbox_jwt_key_file", "sandbox_jwt_secret_file",
              "sandbox_jwks_file", "sandbox_jwks_url", "/s/"])
+
+    # engines
+    refused("dagger without an engine", conf(
+        server=["sandbox_backend dagger;"]), ["sandbox_dagger", "/s/"])
+    one = "sandbox_dagger tcp://10.0.0.1:1;"
+    refused("an engine twice", at("location", [one, " " + one]),
+            ["sandbox_dagger", "tcp://10.0.0.1:1"], "             " + one)
+    again = "sandbox_dagger tcp://10.0.0.1:1 isolated;"
+    refused("an engine with other parameters", conf(
+        server=[one], location=[again]),
+        ["sandbox_dagger", "tcp://10.0.0.1:1", "isolated"],
+        "            " + again)
+    again = "sandbox_dagger tcp://10.0.0.2:1 move=6s;"
+    refused("two times to move", at("location", [
+        "sandbox_dagger tcp://10.0.0.1:1 move=5s;", again]),
+        ["sandbox_dagger", "move=6s"], "            " + again)
+    many = ["sandbox_dagger tcp://10.0.0.%d:1;" % n for n in range(1, 18)]
+    refused("seventeen engines", at("location", many),
+            ["sandbox_dagger", "tcp://10.0.0.17:1"],
+            "            " + many[-1])
+    mark = "sandbox on;"
+    refused("an engine with two owners", conf(location=[one], more=[
+        "server { listen unix:DIR/o.sock; location /o/ {", mark,
+        "sandbox_runner unix:DIR/o.runner;", one, "} }"]),
+        ["tcp://10.0.0.1:1", "/o/", "sandbox_runner"], mark)
+    refused("a socket of both backends", conf(
+        location=[one], nested=["sandbox_backend local;"]),
+        ["sandbox_runner", "unix:", "/r.sock", "local", "dagger"])
 
     # locations that can't serve
     for head in ("= /x", "~ ^/x", "@x"):
@@ -748,6 +833,70 @@ def combinations():
             cases.append(Case("%s in %s" % (outer, context),
                               at(context, [outer], location=[inner])))
     judged(cases)
+
+
+ENGINE = "ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST"
+
+
+@test("admin/config-mistakes: an engine of the environment, where none is "
+      "configured", seconds=120)
+def engine_of_environment():
+    def run(engine, lines, keep=True):
+        with open(folder + "/engine.conf", "w") as f:
+            f.write("\n".join((["env %s;" % ENGINE] if keep else []) + lines)
+                    .replace("DIR", folder) + "\n")
+        env = environment(1)
+        env.pop(ENGINE, None)
+        if engine is not None:
+            env[ENGINE] = engine
+        done = subprocess.run(
+            [NGINX, "-t", "-c", folder + "/engine.conf", "-e", "stderr"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env,
+            timeout=60 * SLOW)
+        return done.returncode, [
+            one for one in done.stdout.decode().splitlines()
+            if re.search(r"\[(warn|error|emerg)\]", one)]
+
+    nothing = conf(without=["sandbox_runner"])
+    local = conf()
+    dagger = conf(server=["sandbox_backend dagger;"])
+    engines = conf(server=["sandbox_dagger tcp://10.0.0.1:1;"])
+
+    for engine in ("tcp://127.0.0.1:1234", "tcp://[::1]:1",
+                   "unix:///run/dagger/engine.sock"):
+        for lines in (nothing, local, dagger, engines):
+            same(run(engine, lines), (0, []), engine)
+    status, wrong = run("tcp://127.0.0.1:1234", nothing, keep=False)
+    same((status, len(wrong)), (0, 1), "without \"env\"")
+    check("env %s;" % ENGINE in wrong[0], "says what to add", wrong)
+    same(run("tcp://127.0.0.1:1234", local, keep=False), (0, []),
+         "it is not used")
+
+    for engine in ("127.0.0.1:1234", "tcp://127.0.0.1", "tls://127.0.0.1:1",
+                   "unix://a", "tcp://127.0.0.1:1 isolated", "tcp://a/b:1"):
+        for lines in (nothing, dagger):
+            status, wrong = run(engine, lines)
+            same((status, len(wrong)), (1, 1), engine)
+            check(ENGINE in wrong[0] and '"%s"' % engine in wrong[0],
+                  "names variable and value", wrong)
+        for lines in (local, engines):
+            same(run(engine, lines), (0, []), "%s is not used" % engine)
+
+    # not set, or empty: as ever
+    for engine in (None, ""):
+        status, wrong = run(engine, nothing)
+        same((status, len(wrong)), (1, 1), "no runner")
+        check("sandbox_runner" in wrong[0], "no runner", wrong)
+        status, wrong = run(engine, dagger)
+        same((status, len(wrong)), (1, 1), "no engine")
+        check("sandbox_dagger" in wrong[0] and ENGINE in wrong[0],
+              "no engine", wrong)
+
+    # with another engine in another location, whose parameters are its own
+    same(run("tcp://10.0.0.1:1", conf(
+        server=["location /d/ { sandbox on; "
+                "sandbox_dagger tcp://10.0.0.1:1 isolated; }"],
+        without=["sandbox_runner"])), (0, []), "the same engine, configured")
 
 
 @test("admin/config-mistakes: in a file that is included it is that file")
