@@ -116,7 +116,7 @@ agent_guard_sweep(void)
     if (getpid() != 1 || !agent_guard_own()
         || (agent.host == NULL && (!agent.mapped || !agent_guard_mapped())))
     {
-        errno = EPERM;
+        errno = ENOTSUP;
         return -1;
     }
 
