@@ -10,6 +10,7 @@ not as it should be stands in `faults`.
 """
 
 import base64
+import binascii
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import struct
 import sys
 import threading
 import time
+import urllib.parse
 
 if __name__ == "__main__":
     # what has containers imports this module by its name
@@ -45,14 +47,42 @@ if ours:
 
 FILES = b"/moby.filesync.v1.FileSync/DiffCopy"
 HEALTH = b"/grpc.health.v1.Health/Check"
+NO_BASE64 = (b"failed to get client metadata: failed to base64-decode "
+             b"X-Dagger-Client-Metadata: illegal base64 data at input byte 0"
+             b"\n")
+TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 CHUNKED, CHUNK = 2048, 4096         # bytes: a body is sent in pieces, of these
 BDP = bytes.fromhex("02041010090e0707")
 NO_METADATA = (b"failed to get client metadata: failed to JSON-unmarshal "
-               b"X-Dagger-Client-Metadata: unexpected end of JSON input")
+               b"X-Dagger-Client-Metadata: unexpected end of JSON input\n")
 
 
 class Gone(Exception):
     pass
+
+
+def read_body(body):
+    """The query, and what is wrong with it."""
+    shown = " body:" + body.decode("utf-8", "replace")
+    try:
+        value = json.loads(body)
+    except ValueError:
+        text = body.decode("utf-8", "replace").strip()
+        return None, ("invalid character '%s' looking for beginning of value"
+                      % text[0] if text else "EOF") + shown
+    if not isinstance(value, dict):
+        return None, "json: cannot unmarshal %s into Go value of type " \
+            "graphql.RawParams" % kind_of(value) + shown
+    query = value.get("query", "")
+    if not isinstance(query, str):
+        return None, "json: cannot unmarshal %s into Go struct field " \
+            "RawParams.query of type string" % kind_of(query) + shown
+    return query, None
+
+
+def kind_of(value):
+    return {list: "array", int: "number", float: "number", str: "string",
+            bool: "bool", dict: "object"}.get(type(value), "null")
 
 
 class Call:
@@ -393,10 +423,13 @@ class Engine:
     def answer(self, sock, status, kind, body):
         words = {200: "OK", 404: "Not Found", 422: "Unprocessable Entity",
                  400: "Bad Request", 500: "Internal Server Error"}
+        date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
+        if status == 204:
+            sock.sendall(("HTTP/1.1 204 No Content\r\nDate: %s\r\n\r\n"
+                          % date).encode())
+            return True
         head = ("HTTP/1.1 %d %s\r\nContent-Type: %s\r\nDate: %s\r\n"
-                % (status, words[status], kind,
-                   time.strftime("%a, %d %b %Y %H:%M:%S GMT",
-                                 time.gmtime()))).encode()
+                % (status, words[status], kind, date)).encode()
         if len(body) <= CHUNKED:
             sock.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body)
                          + body)
@@ -410,7 +443,7 @@ class Engine:
 
     def errors(self, sock, text):
         """A query that fails before it is looked at: 200, and text."""
-        return self.answer(sock, 200, "text/plain; charset=utf-8", json.dumps(
+        return self.answer(sock, 200, TEXT, json.dumps(
             {"data": None, "errors": [{"message": text}]},
             separators=(",", ":")).encode() + b"\n")
 
@@ -421,25 +454,31 @@ class Engine:
         try:
             metadata = json.loads(base64.b64decode(
                 headers.get("x-dagger-client-metadata", ""), validate=True))
-        except ValueError:
+        except ValueError as e:
             self.requests.append((method, path, None))
-            return self.answer(sock, 500, "text/plain; charset=utf-8",
-                               NO_METADATA)
+            return self.answer(sock, 500, TEXT, NO_BASE64 if isinstance(
+                e, binascii.Error) else NO_METADATA)
 
         version = metadata.get("client_version", "")
         found = re.fullmatch(r"v?(\d+)\.(\d+)\..*", version)
         if version and (not found or (int(found[1]), int(found[2])) < (0, 19)):
-            return self.answer(sock, 500, "text/plain; charset=utf-8",
+            return self.answer(sock, 500, TEXT,
                                b"incompatible client version "
                                + version.encode())
 
-        for name in ("client_id", "session_id", "client_secret_token"):
+        for name, text in (("client_secret_token", "client secret token"),
+                           ("client_id", "client ID"),
+                           ("session_id", "session ID")):
             if not metadata.get(name):
-                refused = "missing " + name
+                refused = "get or init client: %s is required" % text
 
         self.requests.append((method, path, metadata.get("client_id")))
 
-        if refused is None and path != "/shutdown":
+        path, _, asked = path.partition("?")
+        if path not in ("/sessionAttachables", "/query", "/shutdown",
+                        "/init"):
+            return self.answer(sock, 404, TEXT, b"404 page not found\n")
+        if refused is None:
             with self.lock:
                 client = self.clients.setdefault(
                     (metadata["session_id"], metadata["client_id"]),
@@ -450,13 +489,14 @@ class Engine:
 
         if path == "/sessionAttachables" and method == "GET":
             return self.attach(sock, client, refused, early)
-        if path == "/query" and method == "POST":
+        if path == "/query":
             return self.errors(sock, refused) if refused \
-                else self.query(sock, client, headers, body)
-        if path == "/shutdown" and method == "POST":
+                else self.query(sock, client, method, asked, headers, body)
+        if refused:
+            return self.answer(sock, 200, TEXT, refused.encode() + b"\n")
+        if path == "/shutdown":
             return self.shutdown(sock, metadata)
-        return self.answer(sock, 404, "text/plain; charset=utf-8",
-                           b"404 page not found\n")
+        return self.answer(sock, 204, TEXT, b"")
 
     def attach(self, sock, client, refused, early):
         refused = refused or self.refuse
@@ -466,8 +506,7 @@ class Engine:
                 refused = ('session attachables for client "%s" already exist'
                            % client.id)
         if refused:
-            return self.answer(sock, 200, "text/plain; charset=utf-8",
-                               refused.encode())
+            return self.answer(sock, 200, TEXT, refused.encode() + b"\n")
 
         sock.sendall(b"HTTP/0.0 101 Switching Protocols\r\n"
                      b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
@@ -482,7 +521,7 @@ class Engine:
         client.held.run()
         return False
 
-    def query(self, sock, client, headers, body):
+    def query(self, sock, client, method, asked, headers, body):
         end = time.monotonic() + 10
         while client.held is None or client.held.closed.is_set():
             if time.monotonic() > end:
@@ -498,16 +537,20 @@ class Engine:
             return self.errors(sock, "loading workspace: workspace detection: "
                                + client.spoiled)
 
-        if "json" not in headers.get("content-type", ""):
-            return self.answer(sock, 400, "text/plain; charset=utf-8",
+        if method == "GET":
+            query = urllib.parse.parse_qs(asked).get("query", [""])[0]
+        elif method != "POST" \
+                or not headers.get("content-type", "").startswith(JSON):
+            return self.answer(sock, 400, TEXT,
                                b'{"errors":[{"message":"transport not '
                                b'supported"}],"data":null}')
-        try:
-            query = json.loads(body)["query"]
-        except (ValueError, KeyError):
-            return self.answer(sock, 400, "application/json",
-                               b'{"errors":[{"message":"json request body '
-                               b'could not be decoded"}],"data":null}')
+        else:
+            query, wrong = read_body(body)
+            if wrong:
+                return self.answer(sock, 400, JSON, json.dumps(
+                    {"errors": [{"message": "json request body could not be "
+                                 "decoded: " + wrong}], "data": None},
+                    separators=(",", ":")).encode())
         self.begin(client.session)
         try:
             answer = self.result(client, query, sock)
@@ -537,7 +580,7 @@ class Engine:
 
     def shutdown(self, sock, metadata):
         self.forget(metadata.get("session_id"))
-        return self.answer(sock, 200, "text/plain; charset=utf-8", b"")
+        return self.answer(sock, 200, TEXT, b"")
 
 
 def transcript(port):

@@ -11,7 +11,9 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import select
+import signal
 import shutil
 import socket
 import subprocess
@@ -19,9 +21,9 @@ import sys
 import threading
 import time
 
-from engine import Engine
+from engine import Engine, kind_of
 from engine_crun import Container, overlay
-from engine_graphql import (Reader, Refused, Unsupported, dumps, refusal,
+from engine_graphql import (Enum, Reader, Refused, Unsupported, dumps, refusal,
                             validate)
 from engine_image import Failed, Image
 from engine_network import Network, domain_of, libc, name_of
@@ -30,7 +32,7 @@ from engine_schema import ENUMS, KEPT, OBJECTS, SCHEMA
 FIRST = 4460                # numbers up to here are the engine's own
 OUTPUT = 1 << 30
 JSON = "application/json"
-GRACE = 10.0
+TRACE = " [traceparent:%s-%s]" % ("0" * 32, "0" * 16)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -84,7 +86,7 @@ def varint(n):
 def read_id(text):
     """(number, type) of an id; ValueError."""
     data = base64.b64decode(text, validate=True)
-    if len(data) < 8 or data[0] != 0x12 or data[2] != 8:
+    if data[0] != 0x12 or data[1] != len(data) - 2 or data[2] != 8:
         raise ValueError("unexpected")
     number, shift, at = 0, 0, 3
     while True:
@@ -92,7 +94,8 @@ def read_id(text):
         shift, at = shift + 7, at + 1
         if data[at - 1] < 128:
             break
-    if data[at] != 0x12 or data[at + 2] != 0x0a:
+    if data[at] != 0x12 or data[at + 1] != len(data) - at - 2 \
+            or data[at + 2] != 0x0a:
         raise ValueError("unexpected")
     return number, data[at + 4:at + 4 + data[at + 3]].decode()
 
@@ -300,13 +303,20 @@ class ContainerEngine(Engine):
             self.fault("a query with what is not here: %s" % e)
             return self.internal(str(e))
         errors = []
+        if any(f.arguments.get("id") == "" for f in fields):
+            return 422, JSON, dumps({"errors": [
+                {"message": "internal system error"}], "data": None})
         self.check(fields, "Query", query, errors)
         if errors:
-            return 200, JSON, dumps({"errors": errors})
+            return 200, JSON, dumps(
+                {"errors": errors} if "path" in errors[0]
+                else {"errors": errors, "data": None})
         try:
             data = self.select(fields, "Query", None, session, sock)
         except Problem as e:
-            return 200, JSON, dumps({"errors": [e.error], "data": None})
+            error = {name: e.error[name] for name in
+                     ("message", "path", "extensions") if name in e.error}
+            return 200, JSON, dumps({"errors": [error], "data": None})
         except Unsupported as e:
             self.fault("a query with what is not here: %s" % e)
             return self.internal(str(e))
@@ -328,7 +338,7 @@ class ContainerEngine(Engine):
                                "a selection of subfields"
                                % (field.name, result), "path": [field.name]})
             for name, value in field.arguments.items():
-                wrong = unfit(value, known[name])
+                wrong = unfit(field.name, name, value, known[name])
                 if wrong and not errors:
                     errors.append({"message": (
                         'query:\n%s\n\nerror: parse selections: parse field '
@@ -380,6 +390,8 @@ class ContainerEngine(Engine):
         if field.name == "withMountedCache":
             arguments["cache"] = self.loaded(arguments["cache"],
                                              "CacheVolume", chain, "cache")
+        if field.name == "asService":
+            self.command(parent, arguments, chain)
         getattr(self, "make_" + field.name, lambda *_: None)(
             parent, arguments, chain)
         return self.known(result, field.name, arguments, parent, chain)
@@ -399,10 +411,7 @@ class ContainerEngine(Engine):
             return self.results[digest]
 
     def loaded(self, text, kind, path, argument):
-        try:
-            number, said = read_id(text)
-        except (ValueError, IndexError):
-            raise Problem("invalid ID string: %s" % text, path)
+        number, said = read_id(text)
         if said != kind and not argument:
             raise Problem("load %s: expected %s, got %s" % (kind, kind, said),
                           path)
@@ -421,12 +430,26 @@ class ContainerEngine(Engine):
                           path)
         return found
 
+    @staticmethod
+    def command(result, arguments, chain):
+        """Of a service of that container."""
+        args = arguments.get("args") or (result.arguments["args"] if
+                                         result.name == "withExec" else [])
+        if not args:
+            raise Problem("no service command has been set", chain)
+        return args
+
     # what a field does when it is asked for, not later
 
     def make_from(self, parent, arguments, chain):
         address = arguments["address"]
         if address in self.images:
             return
+        if not re.match(r"[a-zA-Z0-9]", address):
+            raise Problem("failed to resolve identity inputs for Container."
+                          'from: resolve implicit input "fromSessionScope": '
+                          "failed to parse image address %s: invalid "
+                          "reference format" % address, chain)
         try:
             image = Image(address)
         except Failed as e:
@@ -536,6 +559,12 @@ class ContainerEngine(Engine):
                     "experimentalSkipHealthcheck", False)))
             elif step.name == "withNewFile":
                 box["layers"].append(step)
+                target = os.path.normpath(os.path.join(box["cwd"], a["path"]))
+                for place, _ in box["volumes"]:
+                    if target.startswith(place + "/"):
+                        box["wrong"] = "failed to locate path %s: %s: " \
+                            "cannot retrieve path from cache" % (target,
+                                                                 target)
             elif step.name == "withExec" and step is not result:
                 box["layers"].append(step)
         return box
@@ -567,7 +596,7 @@ class ContainerEngine(Engine):
             if step.digest in self.layers:
                 return self.layers[step.digest]
             folder = "%s/results/%d" % (self.root, step.number)
-            path = folder + os.path.normpath("/" + a["path"])
+            path = folder + os.path.normpath("/" + a["path"].lstrip("/"))
             os.makedirs(os.path.dirname(path))
             with open(path, "wb") as f:
                 f.write(a["contents"].encode("utf-8", "replace"))
@@ -597,6 +626,8 @@ class ContainerEngine(Engine):
                 held.append(volume)
 
     def container(self, box, session, args, no_init, sock):
+        if "wrong" in box:
+            raise Problem(box["wrong"])
         box["layers"] = self.folders(box, session, sock)
         box["binds"] = [(path, self.volume(v).merged)
                         for path, v in box["volumes"]]
@@ -654,23 +685,20 @@ class ContainerEngine(Engine):
             e.error.setdefault("path", path)
             raise
         expect = step.arguments.get("expect", "SUCCESS")
+        args = step.arguments["args"]
         good = {"SUCCESS": code == 0, "FAILURE": 0 < code < 128 or code > 191,
                 "ANY": code < 128 or code > 191}[expect]
         if good:
             return code, out, err
-        raise Problem(
-            "exit code: %d [traceparent:%s-%s]" % (code, "0" * 32, "0" * 16),
-            path, {"_type": "EXEC_ERROR", "cmd": step.arguments["args"],
-                   "exitCode": code,
-                   "stderr": err.decode("utf-8", "go").strip(),
-                   "stdout": out.decode("utf-8", "go").strip()})
+        raise exec_error("exit code: %d" % code, args, code, out, err, path)
 
     def execute(self, step, session, task):
         held, container = [], None
         a = step.arguments
         try:
             if a.get("insecureRootCapabilities"):
-                raise Problem("", extensions=None)
+                raise exec_error("security.insecure is not allowed",
+                                 a["args"])
             box = self.box(step)
             self.take(box, held)
             if task.left.is_set():
@@ -683,8 +711,7 @@ class ContainerEngine(Engine):
             if wrong:
                 return self.finish(step, container, 1, b"",
                                    wrong.encode() + b"\n")
-            container.start(a["stdin"].encode("utf-8", "replace")
-                            if a.get("stdin") else None)
+            self.begin_one(container, a["args"], a.get("stdin"))
             while not container.ended.wait(0.005):
                 if task.left.is_set():
                     container.kill()
@@ -701,6 +728,14 @@ class ContainerEngine(Engine):
                 if self.tasks.get(step.digest) is task:
                     del self.tasks[step.digest]
             self.end(session)
+
+    @staticmethod
+    def begin_one(container, args, stdin=None):
+        try:
+            container.start(stdin.encode("utf-8", "replace")
+                            if stdin else None)
+        except ValueError as e:
+            raise exec_error("get user: %s" % e, args)
 
     def over(self):
         return Problem("engine is shutting down" if self.stopping
@@ -738,7 +773,7 @@ class ContainerEngine(Engine):
         with self.objects:
             running = self.services.setdefault(key, Running())
         if name == "stop":
-            self.stop_one(running, 0.0 if arguments.get("kill") else GRACE)
+            self.stop_one(running, not arguments.get("kill"), sock)
             return result.id()
         with self.objects:
             if self.stopping:
@@ -768,10 +803,7 @@ class ContainerEngine(Engine):
         a = result.arguments
         box = self.box(result.parent)
         last = result.parent
-        args = a.get("args") or (last.arguments["args"]
-                                 if last.name == "withExec" else [])
-        if not args:
-            raise Problem("no command has been set")
+        args = self.command(last, a, result.chain)
         if last.name == "withExec" and a.get("args"):
             box["layers"].append(last)
         box["hostname"] = hostname
@@ -784,11 +816,11 @@ class ContainerEngine(Engine):
                                        None)
             wrong = container.missing()
             if wrong:
-                raise Problem("start %s (aliased as %s): " % (
-                    hostname, "") + wrong)
-            container.start(None)
-            self.network.names[full] = container.address
-            self.ready(container, box["ports"])
+                container.fail(wrong)
+            else:
+                self.begin_one(container, args)
+                self.network.names[full] = container.address
+            self.ready(container, box["ports"], args)
         except BaseException:
             if container:
                 container.kill()
@@ -799,13 +831,17 @@ class ContainerEngine(Engine):
                                                       full),
                          daemon=True).start()
 
-    def ready(self, container, ports):
+    def ready(self, container, ports, args):
         """Until all its ports can be connected to."""
         end = time.monotonic() + 60
         for port, skip in ports:
             while not skip:
-                if container.ended.is_set() or time.monotonic() > end:
-                    raise Problem("service exited before healthcheck")
+                if container.ended.is_set():
+                    raise exec_error(
+                        "exit code: %d%s" % (container.code, TRACE), args,
+                        container.code, *container.output)
+                if time.monotonic() > end:
+                    raise Problem("health check of port %d: timed out" % port)
                 try:
                     socket.create_connection((container.address, port),
                                              1).close()
@@ -831,10 +867,17 @@ class ContainerEngine(Engine):
         for volume in held:
             volume.lock.release()
 
-    def stop_one(self, running, grace=GRACE):
+    def stop_one(self, running, ask=False, sock=None):
+        """Asked to end it has all the time that it wants; else it is ended,
+        as all of a session are."""
         container = running.container
-        if container:
-            container.kill(grace)
+        if container and ask:
+            container.signal(signal.SIGTERM)
+            while not container.ended.wait(0.01):
+                if sock and closed(sock):
+                    raise Left()
+        elif container:
+            container.kill()
 
     def session_over(self, session):
         """Its services end, and are forgotten."""
@@ -849,40 +892,108 @@ class ContainerEngine(Engine):
             thread.join()
 
 
-def unfit(value, kind):
+def exec_error(text, args, code=-1, out=b"", err=b"", path=None):
+    return Problem(text + TRACE, path, {
+        "_type": "EXEC_ERROR", "cmd": args, "exitCode": code,
+        "stderr": err.decode("utf-8", "go").strip(),
+        "stdout": out.decode("utf-8", "go").strip()})
+
+
+def not_an_id(text):
+    """What is wrong with it, as the engine's decoders say it."""
+    wrong = re.search("[^A-Za-z0-9+/=]", text)
+    if wrong:
+        return "failed to decode base64: illegal base64 data at input byte " \
+            "%d" % wrong.start()
+    if len(text) % 4:
+        return "failed to decode base64: illegal base64 data at input byte " \
+            "%d" % (len(text) // 4 * 4)
+    try:
+        read_id(text)
+    except (ValueError, IndexError):
+        return "failed to unmarshal proto: proto: cannot parse invalid " \
+            "wire-format data"
+    return None
+
+
+def unfit(field, name, value, kind):
     """What the engine says of a value that is not of that type."""
     bare = kind.strip("!")
+    if bare.endswith("ID") and field.startswith("load"):
+        scalar = "dagql.Scalar[github.com/dagger/dagger/dagql.AnyID]"
+        text = "%s (%s) using %s: " % (scalar, kind, scalar)
+        wrong = not_an_id(value) if isinstance(value, str) else "not a string"
+        return wrong and text + "invalid ID string: " + wrong
+    if bare == "ID" and name == "cache":
+        scalar = "dagql.ID[*github.com/dagger/dagger/core.CacheVolume]"
+        text = "%s (%s) using %s: " % (scalar, kind, scalar)
+        if not isinstance(value, str):
+            return text + "cannot create ID[*core.CacheVolume] from int64: " \
+                "%s" % value
+        wrong = not_an_id(value)
+        if wrong:
+            return text + wrong
+        if read_id(value)[1] != "CacheVolume":
+            return text + 'expected "CacheVolume" ID, got %s! ID' \
+                % read_id(value)[1]
+        return None
     if bare == "String" and not (isinstance(value, str) or value is None):
-        text = "dagql.String (String!) using dagql.String: cannot create " \
-            "String from "
-        return text + {bool: "bool", int: "int64", float: "float64"}.get(
-            type(value), "[]interface {}")
+        return "dagql.String (String!) using dagql.String: cannot create " \
+            "String from " + go_type(value)
     if bare in ENUMS and value is not None and value not in ENUMS[bare][0]:
         return "dagql.DynamicOptional (%s) using dagql.DynamicOptional: " \
             'invalid enum member "%s" for %s' % (bare, value, ENUMS[bare][1])
+    optional = "dagql.DynamicOptional (%s) using dagql.DynamicOptional: " \
+        % bare
     if bare == "Int" and type(value) is not int:
-        return "dagql.Int (Int!) using dagql.Int: cannot create Int from %s" \
-            % type(value).__name__
+        text = "dagql.Int (Int!) using dagql.Int: " if kind.endswith("!") \
+            else optional
+        if isinstance(value, str):
+            return text + 'strconv.ParseInt: parsing "%s": invalid syntax' \
+                % value
+        return text + "cannot create Int from " + go_type(value)
     if bare == "Boolean" and type(value) is not bool:
-        return "dagql.Boolean (Boolean!) using dagql.Boolean: cannot create " \
-            "Boolean from %s" % type(value).__name__
-    if bare.startswith("[") and not (isinstance(value, list) and all(
-            isinstance(v, str) for v in value)):
-        return "dagql.ArrayInput: cannot create String from %r" % (value,)
+        return optional + "cannot create Boolean from " + go_type(value)
+    if bare.startswith("["):
+        text = "dagql.DynamicArrayInput (%s) using dagql.DynamicArrayInput: " \
+            % kind
+        if isinstance(value, str):
+            return text + 'decode "%s": ' % value + not_a_list(value)
+        for entry in value if isinstance(value, list) else [value]:
+            if not isinstance(entry, str):
+                return text + "cannot create String from " + go_type(entry)
     return None
+
+
+def not_a_list(text):
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return "invalid character '%s' looking for beginning of value" \
+            % text[:1] if text else "unexpected end of JSON input"
+    return "json: cannot unmarshal %s into Go value of type []interface {}" \
+        % kind_of(value)
+
+
+def go_type(value):
+    return {bool: "bool", int: "int64", float: "float64", str: "string",
+            Enum: "string"}.get(type(value), "[]interface {}")
 
 
 def with_telemetry(env):
     """What the engine gives every program."""
     at = "http://127.0.0.1:4318"
-    out = list(env) + ["OTEL_TRACES_EXPORTER=otlp",
+    out = list(env)
+    if not any(e.startswith("PATH=") for e in out):
+        out.append("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:"
+                   "/sbin:/bin")
+    out += ["OTEL_TRACES_EXPORTER=otlp",
                        "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
                        "OTEL_EXPORTER_OTLP_ENDPOINT=" + at]
     for name in ("TRACES", "LOGS", "METRICS"):
         out += ["OTEL_EXPORTER_OTLP_%s_PROTOCOL=http/protobuf" % name,
                 "OTEL_EXPORTER_OTLP_%s_ENDPOINT=%s/v1/%s" % (
                     name, at, name.lower())]
-    out.append("OTEL_EXPORTER_OTLP_TRACES_LIVE=1")
-    if not any(e.startswith("HOME=") for e in out):
-        out.append("HOME=/root")
+        if name == "TRACES":
+            out.append("OTEL_EXPORTER_OTLP_TRACES_LIVE=1")
     return out

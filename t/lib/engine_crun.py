@@ -35,7 +35,7 @@ epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve execveat exit
 exit_group faccessat faccessat2 fadvise64 fallocate fanotify_mark fchdir
 fchmod fchmodat fchown fchownat fcntl fdatasync fgetxattr flistxattr flock
 fork fremovexattr fsetxattr fstat fstatfs fsync ftruncate futex futex_waitv
-futimesat get_mempolicy get_robust_list get_thread_area getcpu getcwd
+futimesat get_robust_list get_thread_area getcpu getcwd
 getdents getdents64 getegid geteuid getgid getgroups getitimer getpeername
 getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid
 getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid
@@ -48,7 +48,7 @@ memfd_secret mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap
 modify_ldt mprotect mq_getsetattr mq_notify mq_open mq_timedreceive
 mq_timedsend mq_unlink mremap msgctl msgget msgrcv msgsnd msync munlock
 munlockall munmap name_to_handle_at nanosleep newfstatat open openat openat2
-pause pidfd_getfd pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc
+pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc
 pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 prlimit64
 process_mrelease process_vm_readv process_vm_writev pselect6 ptrace pwrite64
 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg
@@ -62,7 +62,7 @@ sched_yield seccomp select semctl semget semop semtimedop sendfile sendmmsg
 sendmsg sendto set_robust_list set_thread_area set_tid_address setfsgid
 setfsuid setgid setgroups setitimer setpgid setpriority setregid setresgid
 setresuid setreuid setrlimit setsid setsockopt setuid setxattr shmat shmctl
-shmdt shmget shutdown sigaltstack signalfd signalfd4 socket socketpair splice
+shmdt shmget shutdown sigaltstack signalfd signalfd4 socketpair splice
 stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee
 tgkill time timer_create timer_delete timer_getoverrun timer_gettime
 timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill
@@ -80,10 +80,12 @@ def seccomp():
                           "SCMP_ARCH_X32"],
         "syscalls": [
             {"names": CALLS, "action": "SCMP_ACT_ALLOW"},
+            # not AF_VSOCK
+            {"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": [
+                {"index": 0, "value": 40, "op": "SCMP_CMP_NE"}]}] + [
             {"names": ["personality"], "action": "SCMP_ACT_ALLOW", "args": [
-                {"index": 0, "value": 0, "op": "SCMP_CMP_EQ"}]},
-            {"names": ["personality"], "action": "SCMP_ACT_ALLOW", "args": [
-                {"index": 0, "value": 0xffffffff, "op": "SCMP_CMP_EQ"}]},
+                {"index": 0, "value": value, "op": "SCMP_CMP_EQ"}]}
+            for value in (0, 8, 0x20000, 0x20008, 0xffffffff)] + [
             {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [
                 {"index": 0, "value": CLONE_NAMESPACES, "valueTwo": 0,
                  "op": "SCMP_CMP_MASKED_EQ"}]},
@@ -120,10 +122,6 @@ def overlay(target, lower, upper, work):
     need_mount("overlay", target, "overlay", 0,
                "lowerdir=%s,upperdir=%s,workdir=%s"
                % (":".join(reversed(lower)), upper, work))
-
-
-class Missing(Exception):
-    """There is no such program; the text says so as the engine's init."""
 
 
 class Container:
@@ -200,18 +198,24 @@ class Container:
             "runc run failed: unable to start container process: " + text)
 
     def user(self):
-        """Its numbers, of the image's own lists."""
+        """Its numbers, of the image's own lists; ValueError."""
         user, _, group = self.box["user"].partition(":")
         uid, gid = user or "0", group
-        if not uid.isdigit() or not gid:
-            for line in self.lines("/etc/passwd"):
-                if uid in (line[0], line[2]):
-                    uid, gid = line[2], gid or line[3]
-                    break
+        for line in self.lines("/etc/passwd"):
+            if uid in (line[0], line[2]) and len(line) > 5:
+                uid, gid = line[2], gid or line[3]
+                self.box["home"] = line[5]
+                break
+        if not uid.isdigit():
+            raise ValueError("unable to find user %s: no matching entries in "
+                             "passwd file" % user)
         if gid and not gid.isdigit():
             for line in self.lines("/etc/group"):
                 if line[0] == gid:
                     gid = line[2]
+        if gid and not gid.isdigit():
+            raise ValueError("unable to find group %s: no matching entries "
+                             "in group file" % group)
         return {"uid": int(uid), "gid": int(gid or 0),
                 "additionalGids": [int(gid or 0)], "umask": 18}
 
@@ -247,10 +251,14 @@ class Container:
             args = ["/.init"] + args
         caps = CAPABILITIES
         user = self.user()
+        self.cwd(user)
+        env = list(self.box["env"])
+        if not any(e.startswith("HOME=") for e in env):
+            env.append("HOME=" + self.box.get("home", "/root"))
         config = {
             "ociVersion": "1.0.2",
             "process": {
-                "user": user, "args": args, "env": self.box["env"],
+                "user": user, "args": args, "env": env,
                 "cwd": self.box["cwd"], "noNewPrivileges": False,
                 "capabilities": {
                     "bounding": caps,
@@ -275,6 +283,19 @@ class Container:
                                   "/proc/sys", "/proc/sysrq-trigger"]}}
         with open(self.folder + "/config.json", "w") as f:
             json.dump(config, f)
+
+    def cwd(self, user):
+        """It is made, and is the user's then."""
+        at = ""
+        for part in self.box["cwd"].strip("/").split("/"):
+            at += "/" + part
+            if any(at == path or at.startswith(path + "/")
+                   for path, _ in self.box["binds"]):
+                return
+            if part and not self.resolve(at):
+                above = self.resolve(os.path.dirname(at))
+                os.mkdir(above + "/" + part)
+                os.chown(above + "/" + part, user["uid"], user["gid"])
 
     def start(self, stdin):
         """Returns when the program runs, or has ended."""
@@ -337,6 +358,11 @@ class Container:
         self.process.stderr.close()
         self.ended.set()
 
+    def fail(self, text):
+        """It has ended, since it can't be started."""
+        self.code, self.output = 1, [b"", text.encode() + b"\n"]
+        self.ended.set()
+
     def signal(self, number):
         if self.pid and not self.ended.is_set():
             try:
@@ -344,13 +370,10 @@ class Container:
             except ProcessLookupError:
                 pass
 
-    def kill(self, grace=0.0):
-        """Asks it to end, then ends it; returns when it has."""
+    def kill(self):
+        """Returns when it has ended."""
         if self.process is None or self.ended.is_set():
             return
-        if grace:
-            self.signal(signal.SIGTERM)
-            self.ended.wait(grace)
         end = time.monotonic() + 60
         while not self.ended.wait(0.05) and time.monotonic() < end:
             if self.pid is None:

@@ -13,6 +13,7 @@ TOKEN = re.compile(
     r'|(?P<Int>-?\d+)|(?P<Name>[_A-Za-z]\w*)|(?P<mark>\.\.\.|[{}()\[\]:$!=@|&])',
     re.ASCII)
 
+ESCAPE = re.compile(r'(?<!\\)(?:\\\\)*\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 DEEPEST = 200
 
 
@@ -53,6 +54,7 @@ class Field:
         self.name = name
         self.at = at
         self.arguments = {}
+        self.twice = []
         self.selection = None
 
 
@@ -64,9 +66,17 @@ class Reader:
         while at < len(text):
             found = TOKEN.match(text, at)
             here = (line, at - start + 1)
+            if found and found.lastgroup == "String":
+                wrong = ESCAPE.search(found.group())
+                here = (line, here[1] + 1)
+                if wrong:
+                    found, at = None, at + wrong.start() + 1
+            elif not found and text[at] == '"':
+                at = len(text)
             if not found:
-                raise Refused(refusal("GRAPHQL_PARSE_FAILED", self.strange(
-                    text, at), *here))
+                self.tokens.append(("Invalid", "<Invalid>",
+                                    (line, at - start + 1)))
+                break
             kind, value = found.lastgroup, found.group()
             for n in re.finditer("\n", value):
                 line, start = line + 1, at + n.end()
@@ -75,18 +85,19 @@ class Reader:
                 self.tokens.append((kind, value, here))
         self.tokens.append(("end", "<EOF>", (line, at - start + 1)))
 
-    @staticmethod
-    def strange(text, at):
-        if text[at] == '"':
-            return "Unterminated string."
-        return 'Cannot parse the unexpected character "%s".' % text[at]
-
     def fail(self, wanted):
         kind, value, here = self.tokens[self.at]
-        found = value if kind in ("mark", "end") else '%s "%s"' % (
-            kind, value[1:-1] if kind == "String" else value)
-        raise Refused(refusal("GRAPHQL_PARSE_FAILED", wanted + ", found "
-                              + found, *here))
+        raise Refused(refusal(
+            "GRAPHQL_PARSE_FAILED", wanted + ", found "
+            + (value if kind in ("mark", "end", "Invalid") else kind), *here))
+
+    def unexpected(self):
+        kind, value, here = self.tokens[self.at]
+        if kind in ("Name", "Int", "Float", "String"):
+            value = '%s "%s"' % (kind, value[1:-1] if kind == "String"
+                                 else value)
+        raise Refused(refusal("GRAPHQL_PARSE_FAILED", "Unexpected " + value,
+                              *here))
 
     def peek(self):
         return self.tokens[self.at][1]
@@ -109,21 +120,19 @@ class Reader:
                     "GRAPHQL_VALIDATION_FAILED", "Schema does not support "
                     'operation type "%s"' % value, *here))
             if value != "query":
-                self.at += 1
-                self.at -= 1
-                raise Refused(refusal("GRAPHQL_PARSE_FAILED", "Unexpected "
-                                      'Name "%s"' % value, *here))
+                self.unexpected()
             self.at += 1
             if self.tokens[self.at][0] == "Name":
                 self.at += 1
             if self.peek() == "(":
                 raise Unsupported("variables")
         elif value != "{":
-            raise Refused(refusal("GRAPHQL_PARSE_FAILED", "Unexpected "
-                                  + value, *here))
+            self.unexpected()
         fields = self.selection(0)
-        if self.tokens[self.at][0] != "end":
+        if self.peek() in ("{", "query", "fragment"):
             raise Unsupported("more than one definition")
+        if self.tokens[self.at][0] != "end":
+            self.unexpected()
         return fields
 
     def selection(self, depth):
@@ -144,6 +153,8 @@ class Reader:
             if self.peek() == "(":
                 self.arguments(field)
             if self.peek() == "@":
+                self.at += 1
+                self.take("Name")
                 raise Unsupported("directives")
             if self.peek() == "{":
                 field.selection = self.selection(depth + 1)
@@ -156,8 +167,10 @@ class Reader:
         if self.peek() == ")":
             self.fail("expected at least one definition")
         while self.peek() != ")":
-            name = self.take("Name")[1]
+            _, name, here = self.take("Name")
             self.take("mark", ":")
+            if name in field.arguments:
+                field.twice.append((name, here))
             field.arguments[name] = self.value(0)
         self.at += 1
 
@@ -182,16 +195,12 @@ class Reader:
             self.at += 1
             return out
         self.at -= 1
-        self.fail("Unexpected")
+        self.unexpected()
 
-    def string(self, value):
+    @staticmethod
+    def string(value):
         """JSON's escapes and no others; half of a pair is replaced."""
-        try:
-            text = json.loads(value, strict=False)
-        except ValueError:
-            raise Refused(refusal("GRAPHQL_PARSE_FAILED", "Invalid character "
-                                  "escape sequence", *self.tokens[self.at
-                                                                  - 1][2]))
+        text = json.loads(value, strict=False)
         return text.encode("utf-16", "surrogatepass").decode("utf-16",
                                                              "replace")
 
@@ -200,9 +209,8 @@ def close(name, others):
     """As "Did you mean" is found: few letters are to be changed."""
     out = []
     for other in others:
-        most = max(len(name) // 2, len(other) // 2, 1)
         far = distance(name, other)
-        if far <= most:
+        if far <= len(name) * 2 // 5 + 1:
             out.append((far, other))
     names = ['"%s"' % n for _, n in sorted(out)][:5]
     if not names:
@@ -242,7 +250,23 @@ def validate(fields, kind, schema):
 
 def walk(fields, kind, schema, errors):
     names = schema.get(kind, {})
+    seen = {}
     for field in fields:
+        other = seen.setdefault(field.alias, field)
+        if other.name != field.name or other.arguments != field.arguments:
+            errors.append(refusal(
+                "GRAPHQL_VALIDATION_FAILED",
+                'Fields "%s" conflict because %s. Use different aliases on '
+                "the fields to fetch both if this was intentional." % (
+                    field.alias, '"%s" and "%s" are different fields' % (
+                        other.name, field.name) if other.name != field.name
+                    else "they have differing arguments"), *field.at))
+        elif other is not field and field.selection:
+            raise Unsupported("selections to be merged")
+        for name, at in field.twice:
+            errors.append(refusal(
+                "GRAPHQL_VALIDATION_FAILED", "There can be only one argument "
+                'named "%s".' % name, *at))
         if field.name == "__typename":
             continue
         if field.name not in names:

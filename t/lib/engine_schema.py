@@ -15,8 +15,19 @@ SCHEMA = {
         address changeset cloud currentEnv currentFunctionCall currentModule
         currentTypeDefs currentWorkspace directory engine env envFile error
         file function generatedCode git host http id json llm module
-        moduleSource secret setSecret sourceMap typeDef"""), **{
-        "node": None,
+        moduleSource node secret setSecret sourceMap typeDef"""),
+        **dict.fromkeys("load%sFromID" % name for name in """
+        Address Binding Changeset Check CheckGroup ClientFilesyncMirror Cloud
+        CurrentModule DiffStat Directory EngineCacheEntry EngineCacheEntrySet
+        EngineCache Engine EnumTypeDef EnumValueTypeDef EnvFile Env
+        EnvVariable Error ErrorValue Exportable FieldTypeDef File FunctionArg
+        FunctionCallArgValue FunctionCall Function GeneratedCode Generator
+        GeneratorGroup GitRef GitRepository HTTPState HealthcheckConfig Host
+        InputTypeDef InterfaceTypeDef JSONValue LLM LLMTokenUsage Label
+        ListTypeDef ModuleConfigClient Module ModuleSource ObjectTypeDef Port
+        RemoteGitMirror SDKConfig ScalarTypeDef SearchResult SearchSubmatch
+        Secret Socket SourceMap Stat Syncer Terminal TypeDef Up UpGroup
+        Workspace""".split()), **{
         "version": ({}, "String"),
         "defaultPlatform": ({}, "Platform"),
         "container": (arguments("platform:Platform"), "Container"),
