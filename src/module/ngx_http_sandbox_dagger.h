@@ -102,9 +102,10 @@ struct ngx_http_sandbox_query_s {
     /*
      * NGX_OK: root is the answer, and has "data".  NGX_DECLINED: the engine
      * says why not in message, which is fit for a log and for clients;
-     * exit_code, output and so on are set if it was an EXEC_ERROR.  NGX_ABORT: no answer; nothing was connected to.
-     * NGX_ERROR: the connection was lost, or the answer is no answer, or time
-     * ran out: what was asked for may still happen.  Freed with the pool.
+     * exit_code, output and so on are set if it was an EXEC_ERROR.
+     * NGX_ABORT: no answer; nothing was connected to.  NGX_ERROR: the
+     * connection was lost, or the answer is no answer, or time ran out: what
+     * was asked for may still happen.  Freed with the pool.
      */
     ngx_int_t                      status;
     json_t                        *root;

@@ -94,7 +94,8 @@ dagger_start(dagger_t *dagger, runner_error_t *err)
         engine->dagger = dagger;
 
         if (dagger_address(engine, dagger->options->dagger[i], err) == -1) {
-            return -1;
+            return dagger->options->variable
+                   ? runner_error_context(err, RUNNER_DAGGER_VARIABLE) : -1;
         }
     }
 

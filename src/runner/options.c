@@ -40,6 +40,8 @@ static int runner_option_number(runner_options_t *options, int option,
     const char *name, runner_error_t *err);
 static int runner_options_activation(runner_options_t *options,
     runner_error_t *err);
+static int runner_options_dagger(runner_options_t *options,
+    runner_error_t *err);
 static int runner_options_check(runner_options_t *options,
     runner_error_t *err);
 
@@ -71,7 +73,7 @@ static const struct option  runner_long_options[] = {
     { "run-grace",    required_argument, NULL, OPTION_RUN_GRACE },
     { "cpus",         required_argument, NULL, OPTION_CPUS },
     { "reserve",      required_argument, NULL, OPTION_RESERVE },
-    { "dagger",       required_argument, NULL, OPTION_DAGGER },
+    { "dagger",       optional_argument, NULL, OPTION_DAGGER },
     { "egress",       required_argument, NULL, OPTION_EGRESS },
     { "egress-user",  required_argument, NULL, OPTION_EGRESS },
     { "egress-resolver", required_argument, NULL, OPTION_EGRESS },
@@ -142,10 +144,13 @@ static const char  runner_usage[] =
     "  --run-grace SECONDS  beyond the longest command, then an agent that\n"
     "                       keeps its run slot is ended; longer with disks\n"
     "                       of more than 256 MiB      (60)\n"
-    "  --dagger ADDRESS     makes no containers: holds the session of an\n"
+    "  --dagger [ADDRESS]   makes no containers: holds the session of an\n"
     "                       engine, tcp://HOST:PORT or unix:///PATH; may be\n"
-    "                       repeated; takes --socket, --key-file, who may\n"
-    "                       connect, --egress..., and nothing else\n"
+    "                       repeated; without any address that of\n"
+    "                       " RUNNER_DAGGER_VARIABLE ";\n"
+    "                       takes --socket (" RUNNER_DAGGER_SOCKET "),\n"
+    "                       --key-file (" RUNNER_DAGGER_KEY "), who\n"
+    "                       may connect, --egress... and nothing else\n"
     "  --memory MiB         of a sandbox              (1024)\n"
     "  --disk MiB           of a sandbox              (1024)\n"
     "  --processes N        of a sandbox              (256)\n"
@@ -209,6 +214,14 @@ runner_options_read(runner_options_t *options, int argc, char **argv,
                                 argv[optind - 1]);
         }
 
+        /* "--dagger ADDRESS" as with other options, but also none */
+
+        if (option == OPTION_DAGGER && optarg == NULL && optind < argc
+            && strncmp(argv[optind], "--", 2) != 0)
+        {
+            optarg = argv[optind++];
+        }
+
         rc = runner_option(options, option, runner_long_options[index].name,
                            err);
         if (rc != 0) {
@@ -221,7 +234,9 @@ runner_options_read(runner_options_t *options, int argc, char **argv,
                             "see --help", argv[optind]);
     }
 
-    if (runner_options_activation(options, err) == -1) {
+    if (runner_options_activation(options, err) == -1
+        || (options->owner && runner_options_dagger(options, err) == -1))
+    {
         return -1;
     }
 
@@ -318,6 +333,12 @@ runner_option(runner_options_t *options, int option, const char *name,
         return runner_option_egress(options, name, optarg, err);
 
     case OPTION_DAGGER:
+        options->owner = 1;
+
+        if (optarg == NULL) {
+            return 0;
+        }
+
         if (options->ndagger == DAGGER_MAX_ENGINES) {
             return runner_error(err, "bad_option", 0, "--dagger stands there "
                                 "more than %d times", DAGGER_MAX_ENGINES);
@@ -462,6 +483,40 @@ runner_options_activation(runner_options_t *options, runner_error_t *err)
 }
 
 
+/* what --dagger has without being told */
+
+static int
+runner_options_dagger(runner_options_t *options, runner_error_t *err)
+{
+    const char  *engine;
+
+    if (options->socket == NULL && options->listen_fd == -1) {
+        options->socket = RUNNER_DAGGER_SOCKET;
+    }
+
+    if (options->key_file == NULL) {
+        options->key_file = RUNNER_DAGGER_KEY;
+    }
+
+    if (options->ndagger) {
+        return 0;
+    }
+
+    engine = getenv(RUNNER_DAGGER_VARIABLE);
+
+    if (engine == NULL || engine[0] == '\0') {
+        return runner_error(err, "bad_option", 0, "--dagger names no engine, "
+                            "and " RUNNER_DAGGER_VARIABLE " is not set: it is "
+                            "tcp://HOST:PORT or unix:///PATH");
+    }
+
+    options->dagger[options->ndagger++] = engine;
+    options->variable = 1;
+
+    return 0;
+}
+
+
 static int
 runner_options_check(runner_options_t *options, runner_error_t *err)
 {
@@ -474,10 +529,7 @@ runner_options_check(runner_options_t *options, runner_error_t *err)
         }
     }
 
-    missing = options->ndagger
-              ? (options->key_file == NULL ? "--key-file"
-                 : options->socket == NULL && options->listen_fd == -1
-                 ? "--socket" : NULL)
+    missing = options->owner ? NULL
               : options->state == NULL ? "--state"
               : options->nbases == 0 ? "--base"
               : i == options->nbases ? "--base DIR, that of \"default\","

@@ -19,6 +19,9 @@
 #define RUNNER_EGRESS_MAX_PORTS  15              /* --egress-allow-port */
 #define RUNNER_MAX_BASES      16
 #define DAGGER_MAX_ENGINES    16
+#define RUNNER_DAGGER_SOCKET    "/run/sandbox/dagger.sock"
+#define RUNNER_DAGGER_KEY       "/etc/nginx/sandbox-runner.key"
+#define RUNNER_DAGGER_VARIABLE  "ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST"
 #define DAGGER_MAX_GATES      DAGGER_MAX_ENGINES /* --egress-listen */
 #define RUNNER_MAX_SANDBOXES  4000               /* there are 4096 id ranges */
 
@@ -72,7 +75,9 @@ typedef struct {
     const char  *egress_listen[DAGGER_MAX_GATES];
     unsigned     negress_listen;
 
-    const char  *dagger[DAGGER_MAX_ENGINES];     /* --dagger */
+    int          owner;                  /* of sessions: --dagger */
+    int          variable;               /* its engine is the environment's */
+    const char  *dagger[DAGGER_MAX_ENGINES];
     unsigned     ndagger;
 
     uint8_t      key[SANDBOX_WIRE_KEY_SIZE];

@@ -277,10 +277,61 @@ def options():
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
             same(done.returncode, 1, value)
             check(words in done.stderr.decode(), value, done.stderr)
-        done = subprocess.run(
-            [BUILD + "/sandbox-runner", "--dagger", "tcp://127.0.0.1:1"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-        check(b"--key-file is missing" in done.stderr, "missing", done.stderr)
+
+
+VARIABLE = "ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST"
+
+
+@test("dagger/options: the engine of the environment", beside=True)
+def environment():
+    with tempfile.TemporaryDirectory(prefix="sandbox-t.", dir="/tmp") as path:
+        with open(path + "/key", "w") as f:
+            os.chmod(f.name, 0o600)
+            f.write(KEY.hex() + "\n")
+
+        def start(value, *options):
+            env = dict(os.environ)
+            env.pop(VARIABLE, None)
+            if value is not None:
+                env[VARIABLE] = value
+            return subprocess.Popen(
+                [BUILD + "/sandbox-runner"] + list(options)
+                + ["--socket", path + "/socket", "--key-file", path + "/key"],
+                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
+
+        for value in (None, ""):
+            process = start(value, "--dagger")
+            text = process.communicate(timeout=60)[1].decode()
+            same(process.returncode, 1, text)
+            check("--dagger names no engine" in text and VARIABLE in text,
+                  "no engine", text)
+        process = start("127.0.0.1:1", "--dagger")
+        text = process.communicate(timeout=60)[1].decode()
+        same(process.returncode, 1, text)
+        check(VARIABLE in text and "127.0.0.1:1" in text, "a bad one", text)
+
+        # one of the command line is the only one then
+        for value, options, name in (
+                ("tcp://127.0.0.1:1", ["--dagger"], b"tcp://127.0.0.1:1"),
+                ("nonsense", ["--dagger", "tcp://127.0.0.1:2"],
+                 b"tcp://127.0.0.1:2"),
+                (None, ["--dagger=unix:///a"], b"unix:///a")):
+            process = start(value, *options)
+            try:
+                client = wire.Client(path + "/socket", key=KEY)
+
+                def told():
+                    try:
+                        return client.call(wire.PING).result["ENGINE"]
+                    except (OSError, EOFError):
+                        return None
+
+                wait_for(lambda: told() is not None, 60, "its answer")
+                same([dict(wire.read_fields(e))["ENGINE_NAME"]
+                      for e in told()], [name])
+            finally:
+                process.terminate()
+                process.communicate(timeout=60)
 
 
 if __name__ == "__main__":
