@@ -23,6 +23,8 @@
 static ngx_int_t ngx_http_sandbox_ask(ngx_http_sandbox_session_t *s,
     u_char *start, u_char *end, ngx_msec_t timeout,
     void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q));
+static ngx_int_t ngx_http_sandbox_ask_mac(ngx_http_sandbox_session_t *s,
+    u_char *text, size_t size, u_char *mac);
 static json_t *ngx_http_sandbox_ask_find(json_t *root, const char *name);
 
 
@@ -31,13 +33,27 @@ static const char *const  ngx_http_sandbox_ask_names[] = {
 };
 
 
+/*
+ * Gateways with keys of their own may share an engine: their volumes are not
+ * the same, even where users and conversations have the same names.
+ */
+
 ngx_int_t
 ngx_http_sandbox_ask_volumes(ngx_http_sandbox_session_t *s,
     void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q))
 {
-    u_char      *p, *start, hex[2 * SANDBOX_WIRE_SESSION_SIZE];
+    u_char      *p, *start;
+    u_char       text[SANDBOX_WIRE_SESSION_SIZE + 6];
+    u_char       mac[SANDBOX_WIRE_KEY_SIZE], hex[2 * SANDBOX_WIRE_KEY_SIZE];
     ngx_str_t    session;
     ngx_uint_t   i;
+
+    p = ngx_cpymem(text, s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+    ngx_memcpy(p, "volume", 6);
+
+    if (ngx_http_sandbox_ask_mac(s, text, sizeof(text), mac) != NGX_OK) {
+        return NGX_ERROR;
+    }
 
     start = ngx_pnalloc(s->request->pool,
                         64 + NGX_HTTP_SANDBOX_VOLUMES * (128 + sizeof(hex)));
@@ -45,7 +61,7 @@ ngx_http_sandbox_ask_volumes(ngx_http_sandbox_session_t *s,
         return NGX_ERROR;
     }
 
-    ngx_hex_dump(hex, s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+    ngx_hex_dump(hex, mac, SANDBOX_WIRE_KEY_SIZE);
     session.data = hex;
     session.len = sizeof(hex);
 
@@ -290,19 +306,30 @@ ngx_http_sandbox_ask(ngx_http_sandbox_session_t *s, u_char *start,
 ngx_int_t
 ngx_http_sandbox_ask_secret(ngx_http_sandbox_session_t *s)
 {
-    u_char                        text[SANDBOX_WIRE_SESSION_SIZE + 8];
+    u_char  text[SANDBOX_WIRE_SESSION_SIZE + 8];
+
+    ngx_memcpy(text, s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
+    sandbox_put64(text + SANDBOX_WIRE_SESSION_SIZE, s->state.generation);
+
+    return ngx_http_sandbox_ask_mac(s, text, sizeof(text), s->secret);
+}
+
+
+/* by the gateway's key, 32 bytes; what is asked for differs in size */
+
+static ngx_int_t
+ngx_http_sandbox_ask_mac(ngx_http_sandbox_session_t *s, u_char *text,
+    size_t size, u_char *mac)
+{
     unsigned                      n;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
     slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
 
-    ngx_memcpy(text, s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
-    sandbox_put64(text + SANDBOX_WIRE_SESSION_SIZE, s->state.generation);
-
-    n = sizeof(s->secret);
+    n = SANDBOX_WIRE_KEY_SIZE;
 
     if (HMAC(EVP_sha256(), slcf->runner->key, SANDBOX_WIRE_KEY_SIZE, text,
-             sizeof(text), s->secret, &n)
+             size, mac, &n)
         == NULL)
     {
         ERR_clear_error();
