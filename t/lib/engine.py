@@ -118,12 +118,15 @@ class Held:
         self.h2 = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding=None))
 
-    def run(self):
-        """Until the connection ends; HTTP/2 begins with its first bytes."""
+    def open(self):
+        """HTTP/2 begins with our first bytes, before anything is asked."""
         self.h2.initiate_connection()
         self.h2.data_to_send()
         self.sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
                           + b"\0\0\0\4\0\0\0\0\0")
+
+    def run(self):
+        """Until the connection ends."""
         threading.Thread(target=self.watch, daemon=True).start()
         try:
             while True:
@@ -517,8 +520,10 @@ class Engine:
             self.fault("%d bytes came before the 101" % len(early))
         if sock.recv(1) == b"":
             return False
-        client.held = Held(self, sock, client)
-        client.held.run()
+        held = Held(self, sock, client)
+        held.open()
+        client.held = held
+        held.run()
         return False
 
     def query(self, sock, client, method, asked, headers, body):
@@ -553,10 +558,9 @@ class Engine:
                     separators=(",", ":")).encode())
         self.begin(client.session)
         try:
-            answer = self.result(client, query, sock)
+            return self.answer(sock, *self.result(client, query, sock))
         finally:
             self.end(client.session)
-        return self.answer(sock, *answer)
 
     def result(self, client, query, sock):
         """Status, type and body; `data` has its names in order."""

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 
-from engine import Engine, kind_of
+from engine import Engine, Gone, kind_of
 from engine_crun import Container, overlay
 from engine_graphql import (Enum, Reader, Refused, Unsupported, dumps, refusal,
                             validate)
@@ -51,8 +51,8 @@ class Problem(Exception):
             self.error["extensions"] = extensions
 
 
-class Left(Exception):
-    """The client has gone."""
+class Left(Gone):
+    """The client has."""
 
 
 class Result:
@@ -194,6 +194,7 @@ class Running:
         self.lock = threading.Lock()
         self.container = None
         self.held = []
+        self.over = threading.Event()
 
 
 class ContainerEngine(Engine):
@@ -273,15 +274,18 @@ class ContainerEngine(Engine):
             services = list(self.services.values())
         for task in tasks:
             task.left.set()
+
+        # who waits for a volume that a service has does so until it is killed
+
+        end = time.monotonic() + 300
+        while (self.tasks or self.active) and time.monotonic() < end:
+            time.sleep(0.01)
         threads = [threading.Thread(target=self.stop_one, args=(s,))
                    for s in services]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        end = time.monotonic() + 300
-        while self.tasks and time.monotonic() < end:
-            time.sleep(0.01)
         for volume in self.volumes.values():
             libc.umount2(volume.merged.encode(), 2)
         self.save()
@@ -795,6 +799,8 @@ class ContainerEngine(Engine):
             with running.lock:
                 if running.container is None \
                         or running.container.ended.is_set():
+                    if running.container:
+                        running.over.wait()
                     self.start_one(result, running, hostname, session)
         finally:
             self.end(session)
@@ -826,10 +832,9 @@ class ContainerEngine(Engine):
                 container.kill()
             self.gone(running, container, full)
             raise
-        running.container = container
-        threading.Thread(target=self.watch_one, args=(running, container,
-                                                      full),
-                         daemon=True).start()
+        running.container, running.over = container, threading.Event()
+        threading.Thread(target=self.watch_one, args=(
+            running, container, full, running.over), daemon=True).start()
 
     def ready(self, container, ports, args):
         """Until all its ports can be connected to."""
@@ -849,7 +854,7 @@ class ContainerEngine(Engine):
                 except OSError:
                     time.sleep(0.01)
 
-    def watch_one(self, running, container, full):
+    def watch_one(self, running, container, full, over):
         container.ended.wait()
         for text in container.output:
             for line in text.decode("utf-8", "replace").splitlines():
@@ -857,6 +862,7 @@ class ContainerEngine(Engine):
         print("%s: ended with %d" % (full, container.code), file=sys.stderr,
               flush=True)
         self.gone(running, container, full)
+        over.set()
 
     def gone(self, running, container, full):
         if container and self.network.names.get(full) == container.address:
@@ -870,14 +876,17 @@ class ContainerEngine(Engine):
     def stop_one(self, running, ask=False, sock=None):
         """Asked to end it has all the time that it wants; else it is ended,
         as all of a session are."""
-        container = running.container
-        if container and ask:
+        container, over = running.container, running.over
+        if container is None:
+            return
+        if ask:
             container.signal(signal.SIGTERM)
             while not container.ended.wait(0.01):
                 if sock and closed(sock):
                     raise Left()
-        elif container:
+        else:
             container.kill()
+        over.wait()
 
     def session_over(self, session):
         """Its services end, and are forgotten."""

@@ -253,13 +253,16 @@ class Network:
         kind = struct.unpack_from(">H", data, at + 1)[0]
         name = ".".join(labels).lower()
         self.asked.append(name)
+        del self.asked[:-1000]
         address = self.names.get(name)
-        flags = 0x8580 if address else 0x8583
-        if address is None or kind != 1:
+        ours = name.endswith(".dagger.local") or "." not in name
+        known = address or any(n.endswith("." + name) for n in self.names)
+        flags = 0x8180 if known else (0x8183 if ours else 0x8185)
+        if address is None or kind not in (1, 255):
             return struct.pack(">6H", number, flags, 1, 0, 0, 0) + question
         if self.astray:
             address = self.prefix + ".254"
-        return struct.pack(">6H", number, flags, 1, 1, 0, 0) + question \
+        return struct.pack(">6H", number, 0x8580, 1, 1, 0, 0) + question \
             + b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 0, 4) \
             + socket.inet_aton(address)
 

@@ -82,8 +82,10 @@ def program():
     sys.path.insert(0, HERE)
     from engine_containers import ContainerEngine
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stop = []
-    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    told, wake = socket.socketpair()
+    wake.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno())
     host, _, port = o.listen.rpartition(":")
     engine = ContainerEngine(
         root=o.root, cache=o.cache, network=o.network, wipe=o.wipe,
@@ -92,9 +94,8 @@ def program():
     with engine:
         print("ready %d %s" % (engine.port, engine.network.prefix),
               flush=True)
-        while not stop:
-            # the signal may come between the two
-            select.select([], [], [], 0.2)
+        while told.recv(1)[0] != signal.SIGTERM:
+            pass
         engine.terminate()
     os._exit(0)
 
