@@ -323,7 +323,7 @@ def environment():
                 def told():
                     try:
                         return client.call(wire.PING).result["ENGINE"]
-                    except (OSError, EOFError):
+                    except (OSError, wire.Lost):
                         return None
 
                 wait_for(lambda: told() is not None, 60, "its answer")

@@ -27,10 +27,12 @@ FILES = {
     "usr/lib/sandbox/sandbox-egress": 0o755,
     "usr/share/nginx/modules-available/mod-http-sandbox.conf": 0o644,
     "usr/lib/systemd/system/sandbox-runner.service": 0o644,
+    "usr/lib/systemd/system/sandbox-dagger.service": 0o644,
     "usr/lib/systemd/system/sandbox-runner.socket": 0o644,
     "usr/lib/systemd/system/nginx.service.d/sandbox.conf": 0o644,
     "usr/lib/tmpfiles.d/sandbox-runner.conf": 0o644,
     DOC + "/examples/sandbox.conf": 0o644,
+    DOC + "/examples/sandbox-dagger.conf": 0o644,
     DOC + "/copyright": 0o644,
     "etc/nginx/snippets/sandbox.conf": 0o644,
 }
@@ -124,6 +126,14 @@ def nginx():
         sed -i 's/listen 8080/listen 127.0.0.1:2/' /etc/nginx/conf.d/sandbox.conf
         rm /etc/nginx/conf.d/test.conf
         nginx -t
+        cp """ + "/" + DOC + r"""/examples/sandbox-dagger.conf \
+            /etc/nginx/conf.d/sandbox.conf
+        sed -i 's/listen 8080/listen 127.0.0.1:2/
+                s/listen 127.0.0.1:5000/listen 127.0.0.1:3/' \
+            /etc/nginx/conf.d/sandbox.conf
+        mkdir -p /var/cache/sandbox/registry
+        printf 'sha256:%064d' 0 > /var/cache/sandbox/registry/digest
+        nginx -t
         sandboxctl --version > /dev/null || sandboxctl --help > /dev/null
     """)
     text = done.stdout.decode()
@@ -132,7 +142,7 @@ def nginx():
     check("/etc/nginx/sandbox-runner.key" in before, "what is missing", text)
     check("600 root 65" in with_key, "the key", text)
     check("store 700" in with_key, "the store", text)
-    same(with_key.count("test is successful"), 2, text)
+    same(with_key.count("test is successful"), 3, text)
 
 
 @test("install/units")
@@ -141,7 +151,7 @@ def units():
         skip("there is no systemd-analyze here to look at the units")
     done = in_root(r"""
         for unit in sandbox-runner.socket sandbox-runner.service \
-                nginx.service; do
+                sandbox-dagger.service nginx.service; do
             systemd-analyze verify --man=no $unit
         done
         echo VERIFIED
@@ -180,6 +190,15 @@ def agree():
         if name.startswith("/usr/"):
             check(name[1:] in FILES, "not installed", name)
     same((service["KillMode"], service["Delegate"]), ("process", "yes"))
+    # the owner of sessions, and what nginx has by default
+    owner = shlex.split(unit("sandbox-dagger.service")["ExecStart"])
+    with open(folder + "/dest/" + DOC + "/examples/sandbox-dagger.conf") as f:
+        text = f.read()
+    for option, line in (("--socket", "sandbox_runner unix:%s;"),
+                         ("--key-file", "sandbox_runner_key %s;")):
+        value = owner[owner.index(option) + 1]
+        check(line % value in text, option, value)
+    same(owner[-2:], ["--dagger", "$SANDBOX_DAGGER_OPTIONS"])
     same((socket["SocketMode"], socket["DirectoryMode"]), ("0660", "0711"))
 
 
