@@ -665,6 +665,12 @@ char **agent_environment_build(const agent_request_t *request);
 void agent_egress_init(void);
 
 /*
+ * On an engine each command has its own way out, or none.  1: it has one, and
+ * request->ca_file is there if it needs one.
+ */
+int agent_egress_command(agent_request_t *request);
+
+/*
  * EGRESS of the runner: its fields, and a file of certificates or -1, which
  * stays the caller's.  0, or -1 if it is malformed.
  */

@@ -1,6 +1,7 @@
 /*
  * What commands need to know of the way out: the proxy, the index of packages,
  * and certificates, which are put together where users can read and not write.
+ * A runner says it for all commands, nginx for one, on an engine.
  *
  * Knows no hosts and no policies: those are the runner's.
  */
@@ -14,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "sandbox_sha256.h"
+
 
 #define AGENT_EGRESS_BASE    "/etc/ssl/certs/ca-certificates.crt"
 #define AGENT_EGRESS_FOLDER  "/etc/ssl/sandbox"
@@ -22,8 +25,14 @@
 #define AGENT_EGRESS_MAX     (4 * 1024 * 1024)   /* bytes of the base's */
 
 
-static int agent_egress_certificates(int fd);
+static int agent_egress_certificates(int fd, const uint8_t *p, size_t size);
 static int agent_egress_copy(int to, int from, size_t max);
+
+
+/* what is in the file, where a command brought it */
+
+static int      agent_egress_written;
+static uint8_t  agent_egress_digest[32];
 
 
 void
@@ -78,7 +87,7 @@ agent_egress_set(const uint8_t *fields, size_t size, int fd)
     ca = NULL;
 
     if (id && fd != -1) {
-        if (agent_egress_certificates(fd) == 0) {
+        if (agent_egress_certificates(fd, NULL, 0) == 0) {
             ca = AGENT_EGRESS_FILE;
 
         } else {
@@ -93,13 +102,53 @@ agent_egress_set(const uint8_t *fields, size_t size, int fd)
 }
 
 
+int
+agent_egress_command(agent_request_t *request)
+{
+    uint8_t  digest[32];
+
+    if (!agent.tcp || request->proxy == NULL || request->token == NULL) {
+        request->proxy = NULL;
+        return 0;
+    }
+
+    if (request->ca == NULL) {
+        return 1;
+    }
+
+    sandbox_sha256(request->ca, request->ca_size, digest);
+
+    if (!agent_egress_written
+        || memcmp(digest, agent_egress_digest, sizeof(digest)) != 0
+        || access(AGENT_EGRESS_FILE, R_OK) == -1)
+    {
+        agent_egress_written = 0;
+
+        if (agent_egress_certificates(-1, request->ca, request->ca_size)
+            == -1)
+        {
+            agent_log("the certificates of the egress policy can't be written "
+                      "to " AGENT_EGRESS_FILE ": error %d", errno);
+            return 1;
+        }
+
+        agent_egress_written = 1;
+        memcpy(agent_egress_digest, digest, sizeof(digest));
+    }
+
+    request->ca_file = AGENT_EGRESS_FILE;
+
+    return 1;
+}
+
+
 /*
  * The base's and the policy's as one file, in place of the one before at once:
  * a program that reads it has all of one or all of the other.
  */
 
 static int
-agent_egress_certificates(int fd)
+agent_egress_certificates(int fd, const uint8_t *p, size_t size)
 {
     int  to, base, rc, error;
 
@@ -123,8 +172,13 @@ agent_egress_certificates(int fd)
         close(base);
     }
 
-    if (rc == 0) {
+    if (rc == 0 && fd != -1) {
         rc = agent_egress_copy(to, fd, SANDBOX_WIRE_MAX_CA);
+    }
+
+    if (rc == 0 && size && write(to, p, size) != (ssize_t) size) {
+        errno = ENOSPC;
+        rc = -1;
     }
 
     if (rc == 0) {

@@ -19,6 +19,9 @@
 #define AGENT_ENVIRONMENT_NETWORK  16    /* entries */
 #define AGENT_ENVIRONMENT_PROXY  "http://127.0.0.1:3128"
 #define AGENT_ENVIRONMENT_LOCAL  "localhost,127.0.0.1,::1"
+#define AGENT_ENVIRONMENT_URL    512     /* bytes, of a proxy with its token */
+#define AGENT_ENVIRONMENT_OWN    (8 * AGENT_ENVIRONMENT_URL                  \
+                                  + SANDBOX_WIRE_MAX_INDEX)
 
 
 static int agent_environment_file(const char *path);
@@ -27,6 +30,8 @@ static int agent_environment_add(char *entry, int replace);
 static int agent_environment_inheritable(const char *entry);
 static size_t agent_environment_put(char **list, size_t count, char *entry);
 static size_t agent_environment_name(const char *entry);
+static size_t agent_environment_own(const agent_request_t *request,
+    char **list, size_t count, char *p);
 
 
 /* what a base without the file must have for a usable shell */
@@ -164,7 +169,7 @@ agent_environment_build(const agent_request_t *request)
 
     list = malloc((count + AGENT_ENVIRONMENT_NETWORK + request->env_count + 1)
                   * sizeof(char *)
-                  + request->env_size);
+                  + request->env_size + AGENT_ENVIRONMENT_OWN);
     if (list == NULL) {
         return NULL;
     }
@@ -173,9 +178,15 @@ agent_environment_build(const agent_request_t *request)
     p = (char *) (list + count + AGENT_ENVIRONMENT_NETWORK
                   + request->env_count + 1);
 
-    for (i = 0; i < agent_environment_network_count; i++) {
-        count = agent_environment_put(list, count,
-                                      agent_environment_network_list[i]);
+    if (request->proxy != NULL) {
+        count = agent_environment_own(request, list, count,
+                                      p + request->env_size);
+
+    } else {
+        for (i = 0; i < agent_environment_network_count; i++) {
+            count = agent_environment_put(list, count,
+                                          agent_environment_network_list[i]);
+        }
     }
 
     if (request->env_count) {
@@ -193,6 +204,64 @@ agent_environment_build(const agent_request_t *request)
     list[count] = NULL;
 
     return list;
+}
+
+
+/*
+ * A way out of the command's own; p has room for AGENT_ENVIRONMENT_OWN.  git
+ * would ask without credentials first, and then once more.
+ */
+
+static size_t
+agent_environment_own(const agent_request_t *request, char **list,
+    size_t count, char *p)
+{
+    size_t  i, name;
+
+    static char  git[] = "GIT_HTTP_PROXY_AUTHMETHOD=basic";
+
+    for (i = 0; i < sizeof(agent_environment_out) / sizeof(char *); i++) {
+
+        name = agent_environment_name(agent_environment_out[i]);
+
+        if (strcmp(agent_environment_out[i] + name + 1,
+                   AGENT_ENVIRONMENT_PROXY) != 0)
+        {
+            count = agent_environment_put(list, count,
+                                          agent_environment_out[i]);
+            continue;
+        }
+
+        snprintf(p, AGENT_ENVIRONMENT_URL, "%.*s=http://%.*s@%.*s", (int) name,
+                 agent_environment_out[i], (int) request->token_size,
+                 (const char *) request->token, (int) request->proxy_size,
+                 (const char *) request->proxy);
+
+        count = agent_environment_put(list, count, p);
+        p += strlen(p) + 1;
+    }
+
+    count = agent_environment_put(list, count, git);
+
+    if (request->index != NULL) {
+        snprintf(p, SANDBOX_WIRE_MAX_INDEX + 32, "UV_DEFAULT_INDEX=%.*s",
+                 (int) request->index_size, (const char *) request->index);
+        count = agent_environment_put(list, count, p);
+        p += strlen(p) + 1;
+    }
+
+    for (i = 0;
+         request->ca_file != NULL
+         && i < sizeof(agent_environment_ca_names) / sizeof(char *);
+         i++)
+    {
+        snprintf(p, 128, "%s=%s", agent_environment_ca_names[i],
+                 request->ca_file);
+        count = agent_environment_put(list, count, p);
+        p += strlen(p) + 1;
+    }
+
+    return count;
 }
 
 

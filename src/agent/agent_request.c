@@ -6,10 +6,13 @@
 #include <string.h>
 
 #include "agent_request.h"
+#include "sandbox_token.h"
 
 
 static const char *agent_request_field(agent_request_t *request,
     const sandbox_field_t *field, const char **detail);
+static const char *agent_request_egress(agent_request_t *request,
+    const sandbox_field_t *field);
 static int agent_request_repeats(unsigned tag);
 static const char *agent_request_bytes(const sandbox_field_t *field,
     size_t most, const uint8_t **data, size_t *size);
@@ -241,11 +244,71 @@ agent_request_field(agent_request_t *request, const sandbox_field_t *field,
         memcpy(request->digest, field->data, SANDBOX_WIRE_DIGEST_SIZE);
         break;
 
+    case SANDBOX_TAG_EGRESS_PROXY:
+    case SANDBOX_TAG_EGRESS_TOKEN:
+    case SANDBOX_TAG_EGRESS_INDEX:
+    case SANDBOX_TAG_EGRESS_CA:
+        *detail = agent_request_egress(request, field);
+        break;
+
     default:
         *detail = agent_request_number(request, field);
     }
 
     return *detail != NULL ? "bad_request" : NULL;
+}
+
+
+/* parts of a URL, which nothing may leave */
+
+static const char *
+agent_request_egress(agent_request_t *request, const sandbox_field_t *field)
+{
+    size_t           i, most, *size;
+    const char      *bytes;
+    const uint8_t  **data;
+
+    bytes = NULL;
+
+    switch (field->tag) {
+
+    case SANDBOX_TAG_EGRESS_PROXY:
+        data = &request->proxy;
+        size = &request->proxy_size;
+        most = SANDBOX_WIRE_MAX_PROXY;
+        bytes = "0123456789abcdef.:[]";
+        break;
+
+    case SANDBOX_TAG_EGRESS_TOKEN:
+        data = &request->token;
+        size = &request->token_size;
+        most = SANDBOX_TOKEN_LENGTH;
+        bytes = "0123456789abcdef:";
+        break;
+
+    case SANDBOX_TAG_EGRESS_INDEX:
+        data = &request->index;
+        size = &request->index_size;
+        most = SANDBOX_WIRE_MAX_INDEX;
+        break;
+
+    default: /* SANDBOX_TAG_EGRESS_CA */
+        data = &request->ca;
+        size = &request->ca_size;
+        most = SANDBOX_WIRE_MAX_COMMAND_CA;
+    }
+
+    if (*data != NULL || field->length == 0) {
+        return "A field of the egress policy is empty, or comes twice.";
+    }
+
+    for (i = 0; bytes != NULL && i < field->length; i++) {
+        if (field->data[i] == '\0' || strchr(bytes, field->data[i]) == NULL) {
+            return "The egress proxy, or its token, can't be one.";
+        }
+    }
+
+    return agent_request_bytes(field, most, data, size);
 }
 
 

@@ -33,6 +33,15 @@ typedef struct {
     size_t          label_size;
     const uint8_t  *head;                /* all fields, for ENV */
     size_t          head_size;
+    const uint8_t  *proxy;               /* of egress; NULL: no policy */
+    size_t          proxy_size;
+    const uint8_t  *token;               /* user and password of it */
+    size_t          token_size;
+    const uint8_t  *index;               /* URL; NULL: none */
+    size_t          index_size;
+    const uint8_t  *ca;                  /* PEM; NULL: none */
+    size_t          ca_size;
+    const char     *ca_file;             /* where it is with the base's */
     unsigned        env_count;
     size_t          env_size;            /* bytes of all, with NUL */
     uint64_t        wall_ms;

@@ -100,6 +100,7 @@ agent_spawn(agent_command_t *command)
     request = &command->request;
 
     memset(&child, 0, sizeof(child));
+    child.network = agent_egress_command(request) || agent.network;
     child.path = "/bin/bash";
     child.in = command->child_fd[0];
     child.out = command->child_fd[1];
@@ -125,7 +126,6 @@ agent_spawn(agent_command_t *command)
     child.cpu.rlim_cur = seconds;
     child.cpu.rlim_max = seconds + 2;
     child.open_files = request->open_files;
-    child.network = agent.network;
     child.file = agent_caps_file();
     child.tasks = agent_caps_tasks();
 

@@ -219,6 +219,9 @@ int egress_confine(egress_t *egress);
 /* Begins with the runner's messages on that descriptor. */
 int egress_control_start(egress_t *egress, int fd);
 
+/* Hears what the runner has said by now; may end any tunnel. */
+void egress_control_hear(egress_t *egress);
+
 /* 1: the policy of a sandbox, as the table has it. */
 int egress_policy(egress_t *egress, uint32_t id,
     sandbox_egress_policy_t *policy);

@@ -94,6 +94,13 @@ egress_control_event(runner_event_t *event, uint32_t events)
 }
 
 
+void
+egress_control_hear(egress_t *egress)
+{
+    egress_control_event(&egress->channel, EPOLLIN);
+}
+
+
 static int
 egress_control_message(egress_t *egress, runner_message_t *message)
 {

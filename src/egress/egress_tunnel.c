@@ -358,6 +358,14 @@ egress_tunnel_requested(egress_tunnel_t *tunnel, egress_request_e rc)
     inner = &tunnel->inner;
     egress = tunnel->sandbox->egress;
 
+    /* a table that nginx was told is in force is, for who asks now, too */
+
+    egress_control_hear(egress);
+
+    if (tunnel->state != EGRESS_TUNNEL_REQUEST) {
+        return;
+    }
+
     /* whose it is comes first, where it could be read at all */
 
     if (tunnel->sandbox->gate && rc != EGRESS_REQUEST_MALFORMED

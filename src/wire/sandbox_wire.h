@@ -63,6 +63,7 @@
 #define SANDBOX_WIRE_MAX_CA          (512 * 1024) /* PEM of one policy */
 #define SANDBOX_WIRE_MAX_TABLE       (4 * 1024 * 1024) /* of all policies */
 #define SANDBOX_WIRE_MAX_PROXY       64          /* its address, as text */
+#define SANDBOX_WIRE_MAX_COMMAND_CA  (64 * 1024) /* PEM in a command's head */
 #define SANDBOX_WIRE_SANDBOX_ID_SIZE 24          /* "sbx_" and 20 hex digits */
 
 /* what may be asked for: configuration, runner and agent agree on these */

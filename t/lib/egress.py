@@ -4,6 +4,7 @@ packages.  All of it on loopback addresses that nothing else uses.
 """
 
 import hashlib
+import hmac
 import http.server
 import importlib.metadata
 import io
@@ -63,6 +64,19 @@ def counts(result, name):
             return {k[7:].lower(): v for k, v in got.items()}
     return {k: 0 for k in ("open", "tunnels", "refused", "failed", "up",
                            "down")}
+
+
+def token(key, session, name, expires, sign=None):
+    """User and password of the proxy for sandboxes on engines, as nginx makes
+    them of the runner's key; signed for (session, name, expires) of `sign`."""
+    def text(session, name, expires):
+        number = name if isinstance(name, int) else policy_id(name)
+        return session + struct.pack(">IQ", number, expires)
+
+    subkey = hmac.digest(key, b"egress", "sha256")
+    mac = hmac.digest(subkey, b"sandbox-egress"
+                      + text(*(sign or (session, name, expires))), "sha256")
+    return "%s:%s" % (text(session, name, expires).hex(), mac.hex())
 
 
 # what uv says when it was the way, and not the package

@@ -8,7 +8,7 @@
 /* link: src/agent/agent_open.c src/agent/agent_egress.c */
 /* link: src/agent/agent_sandbox.c src/agent/agent_caps_take.c src/agent/agent_event.c */
 /* link: src/wire/sandbox_utf8.c */
-/* link: src/agent/agent_log.c src/wire/sandbox_wire.c */
+/* link: src/agent/agent_log.c src/wire/sandbox_wire.c src/wire/sandbox_sha256.c */
 
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -18,6 +18,7 @@ static void without_file(void);
 static void with_file(void);
 static void of_request(void);
 static void network(void);
+static void own_way(void);
 static void bad_files(void);
 static const char *value(char **list, const char *name);
 static void file(const char *text, size_t size);
@@ -44,6 +45,7 @@ main(void)
     with_file();
     of_request();
     network();
+    own_way();
     bad_files();
 
     unlink(path);
@@ -197,6 +199,65 @@ network(void)
     agent_environment_network(0, "", NULL);
     list = build(NULL);
     is_string(value(list, "UV_OFFLINE"), "1", "and no network any more");
+    free(list);
+}
+
+
+/* on an engine each command has its own, in place of what all others have */
+
+static void
+own_way(void)
+{
+    char              **list, index[SANDBOX_WIRE_MAX_INDEX + 1];
+    char               *inherited[] = { "SSL_CERT_FILE=/base", NULL };
+    uint8_t             head[4096];
+    const char         *detail;
+    agent_request_t     request;
+    sandbox_writer_t    w;
+
+    agent_environment_init("/nonexistent/env", inherited);
+    agent_environment_network(0, "", NULL);
+
+    sandbox_writer_init(&w, head, sizeof(head));
+    sandbox_write_string(&w, SANDBOX_TAG_COMMAND, "x");
+    sandbox_write_string(&w, SANDBOX_TAG_EGRESS_PROXY, "10.87.0.1:3128");
+    sandbox_write_string(&w, SANDBOX_TAG_EGRESS_TOKEN, "abc:123");
+    is_string(agent_request_read(&request, SANDBOX_OPERATION_COMMAND, head,
+                                 w.pos - w.start, &detail), NULL, "a way out");
+    list = build(&request);
+    is_string(value(list, "UV_OFFLINE"), NULL, "there is a network");
+    is_string(value(list, "HTTPS_PROXY"), "http://abc:123@10.87.0.1:3128",
+              "by this proxy");
+    is_string(value(list, "http_proxy"), "http://abc:123@10.87.0.1:3128",
+              "for all of them");
+    is_string(value(list, "NO_PROXY"), "localhost,127.0.0.1,::1", "but here");
+    is_string(value(list, "GIT_HTTP_PROXY_AUTHMETHOD"), "basic",
+              "git does not ask first");
+    is_string(value(list, "UV_DEFAULT_INDEX"), NULL, "no index");
+    is_string(value(list, "SSL_CERT_FILE"), "/base", "the base's certificates");
+    free(list);
+
+    /* all as long as it may be, and what the request sets wins */
+
+    memset(index, 'i', SANDBOX_WIRE_MAX_INDEX);
+    index[SANDBOX_WIRE_MAX_INDEX] = '\0';
+    sandbox_write_string(&w, SANDBOX_TAG_EGRESS_INDEX, index);
+    sandbox_write_string(&w, SANDBOX_TAG_ENV, "http_proxy=mine");
+    is_string(agent_request_read(&request, SANDBOX_OPERATION_COMMAND, head,
+                                 w.pos - w.start, &detail), NULL, "with more");
+    request.ca_file = "/etc/ssl/sandbox/ca-certificates.crt";
+    list = build(&request);
+    is_string(value(list, "UV_DEFAULT_INDEX"), index, "its index");
+    is_string(value(list, "GIT_SSL_CAINFO"), request.ca_file,
+              "its certificates");
+    is_string(value(list, "http_proxy"), "mine", "a request's own wins");
+    is_string(value(list, "HTTP_PROXY"), "http://abc:123@10.87.0.1:3128",
+              "where it says something");
+    free(list);
+
+    list = build(NULL);
+    is_string(value(list, "UV_OFFLINE"), "1", "another command has none");
+    is_string(value(list, "HTTPS_PROXY"), NULL, "nor its proxy");
     free(list);
 }
 

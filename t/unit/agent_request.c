@@ -17,6 +17,7 @@ static void numbers(void);
 static void refused(void);
 static void label(void);
 static void environment(void);
+static void way_out(void);
 static void cut(void);
 static void changed(void);
 static const char *reading(sandbox_writer_t *w, agent_request_t *request);
@@ -35,6 +36,7 @@ main(void)
     refused();
     label();
     environment();
+    way_out();
     cut();
     changed();
 
@@ -137,6 +139,71 @@ numbers(void)
     start(&w, "x");
     sandbox_write_bytes(&w, SANDBOX_TAG_WALL_MS, "\0\0\1", 3);
     is_string(reading(&w, &request), "bad_request", "a number of 3 bytes");
+}
+
+
+static void
+way_out(void)
+{
+    char              ca[SANDBOX_WIRE_MAX_COMMAND_CA + 1];
+    size_t            i;
+    agent_request_t   request;
+    sandbox_writer_t  w;
+
+    static const struct {
+        unsigned     tag;
+        const char  *text;
+    } bad[] = {
+        { SANDBOX_TAG_EGRESS_PROXY, "" },
+        { SANDBOX_TAG_EGRESS_PROXY, "host:3128" },
+        { SANDBOX_TAG_EGRESS_PROXY, "10.0.0.1:1 " },
+        { SANDBOX_TAG_EGRESS_PROXY, "10.0.0.1@10.0.0.2:1" },
+        { SANDBOX_TAG_EGRESS_PROXY, "0000000000000000000000000000000000000000"
+                                    "0000000000000000000000000" },
+        { SANDBOX_TAG_EGRESS_TOKEN, "" },
+        { SANDBOX_TAG_EGRESS_TOKEN, "A:0" },
+        { SANDBOX_TAG_EGRESS_TOKEN, "a:0@" },
+        { SANDBOX_TAG_EGRESS_INDEX, "" },
+        { SANDBOX_TAG_EGRESS_CA, "" }
+    };
+
+    start(&w, "x");
+    is_string(reading(&w, &request), NULL, "no way out");
+    ok(request.proxy == NULL && request.token == NULL && request.ca == NULL
+       && request.index == NULL && request.ca_file == NULL, "nothing of it");
+
+    memset(ca, 'c', sizeof(ca));
+    start(&w, "x");
+    sandbox_write_string(&w, SANDBOX_TAG_EGRESS_PROXY, "[fd00::1]:3128");
+    sandbox_write_string(&w, SANDBOX_TAG_EGRESS_TOKEN, "0af:9");
+    sandbox_write_string(&w, SANDBOX_TAG_EGRESS_INDEX, "https://i/simple/");
+    sandbox_write_bytes(&w, SANDBOX_TAG_EGRESS_CA, ca, sizeof(ca) - 1);
+    is_string(reading(&w, &request), NULL, "all of it");
+    is_bytes(request.proxy, request.proxy_size, "[fd00::1]:3128", 14, "proxy");
+    is_bytes(request.token, request.token_size, "0af:9", 5, "token");
+    is_bytes(request.index, request.index_size, "https://i/simple/", 17,
+             "index");
+    is_number(request.ca_size, SANDBOX_WIRE_MAX_COMMAND_CA, "certificates");
+
+    start(&w, "x");
+    sandbox_write_bytes(&w, SANDBOX_TAG_EGRESS_CA, ca, sizeof(ca));
+    is_string(reading(&w, &request), "bad_request", "more certificates");
+
+    start(&w, "x");
+    sandbox_write_string(&w, SANDBOX_TAG_EGRESS_PROXY, "10.0.0.1:1");
+    sandbox_write_string(&w, SANDBOX_TAG_EGRESS_PROXY, "10.0.0.1:1");
+    is_string(reading(&w, &request), "bad_request", "two of them");
+
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        start(&w, "x");
+        sandbox_write_string(&w, bad[i].tag, bad[i].text);
+        is_string(reading(&w, &request), "bad_request", "%u \"%s\"",
+                  bad[i].tag, bad[i].text);
+    }
+
+    start(&w, "x");
+    sandbox_write_bytes(&w, SANDBOX_TAG_EGRESS_PROXY, "1\0:1", 4);
+    is_string(reading(&w, &request), "bad_request", "a NUL");
 }
 
 
