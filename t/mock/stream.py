@@ -85,8 +85,8 @@ def start():
         %s
     }
     """ % (g.h2_port, serves(), g.front, g.zipped, g.zipped, serves(),
-           g.hasty, serves("sandbox_send_timeout 2s;"),
-           g.hasty_h2, serves("sandbox_send_timeout 2s;"),
+           g.hasty, serves("sandbox_send_timeout 5s;"),
+           g.hasty_h2, serves("sandbox_send_timeout 5s;"),
            g.patient, serves("sandbox_send_timeout 6s;"),
            g.patient_h2, serves("sandbox_send_timeout 6s;"))
     g.start()
@@ -150,7 +150,7 @@ def first_event():
                     dict(port=g.zipped, headers={"Accept-Encoding": "gzip"}),
                     dict(port=g.front, headers={"Accept-Encoding": "gzip"}),
                     dict(accept="application/x-ndjson", port=g.front)):
-        with stream("first", "mock: stdout=a sleep=2 stdout=b", **options) \
+        with stream("first", "mock: stdout=a sleep=4 stdout=b", **options) \
                 as s:
             s.until("stdout")
             first = time.monotonic()
@@ -192,7 +192,7 @@ def refuse_to_read(options, steps, seconds):
 @test("streaming/lost-pings", seconds=120, beside=True)
 def lost_pings():
     """No sign of life for 15 s: the last event says so."""
-    with stream("pings", "mock: stdout=a sleep=40", timeout=40) as s:
+    with stream("pings", "mock: stdout=a sleep=140") as s:
         result = s.finish()
         same(result["outcome"], "runner_lost")
         same(result["seq"], 2)
@@ -213,12 +213,12 @@ def stopped_reader():
     """It is waited for so long as sandbox_send_timeout says, signs of life
     of the agent change nothing; then it counts as gone."""
     def one(h2):
-        steps = "mock: fill=stdout,x,8000000 " + "ping sleep=0.2 " * 40
+        steps = "mock: fill=stdout,x,8000000 " + "ping sleep=0.2 " * 80
         with stream("stopped%d" % h2, steps, h2, port=hasty(h2)) as s:
             s.until("started")
             time.sleep(1.4)                 # beyond nginx's send_timeout
             s.until("stdout", 20)
-            time.sleep(8)
+            time.sleep(13)
             got = len(s.events)
             try:
                 s.finish()
@@ -408,7 +408,7 @@ def reload_answers():
     wait_for(lambda: g.request("GET", "v1/conversations/patient").json
              ["state"] == "running", 10, "a command")
     g.reload()
-    t.join(30)
+    t.join(150)
     same(results and results[0]["stdout"], "whole")
 
 
@@ -417,7 +417,7 @@ def reload_blocked():
     """A client that reads nothing at the moment of the reload gets the whole
     of the event that it has the beginning of."""
     with stream("blocked", "mock: keep fill=stdout,x,30000000",
-                commandId="r", timeout=30) as s:
+                commandId="r") as s:
         s.until("started")
         time.sleep(0.5)
         g.reload()
@@ -641,7 +641,7 @@ def five_hundred():
     for n in range(500):
         streams.append(stream("many%d" % (n % 50),
                               "mock: stdout=secret%d%%0A sleep=4 lines=20"
-                              % n, timeout=60))
+                              % n, timeout=150))
     for s in streams:
         s.until("stdout")
     during = pss(g.workers())
@@ -658,7 +658,7 @@ def five_hundred():
 @test("streaming/fast")
 def fast():
     """A stream that never pauses leaves the worker time for others."""
-    with stream("busy", "mock: fill=stdout,x,200000000", timeout=60) as s:
+    with stream("busy", "mock: fill=stdout,x,200000000", timeout=150) as s:
         s.until("started")
         done = threading.Event()
 
@@ -675,7 +675,7 @@ def fast():
             g.request("GET", "health", token=None)
             worst = max(worst, time.monotonic() - begun)
             time.sleep(0.02)
-        t.join(60)
+        t.join(150)
         same(s.result["stdoutBytes"], 200000000)
         check(worst < 20, "others waited for %.1f s" % worst)
 

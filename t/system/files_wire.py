@@ -511,7 +511,7 @@ def list_large():
         code(remove("large", "many", RECURSIVE=1)), None))
     print("# 100,000 files removed in %d ms; a read beside it took %d ms at "
           "most" % ((time.monotonic() - t) * 1000, slowest * 1000))
-    check(slowest < 20, "others waited %r s" % slowest)
+    check(slowest < 60, "others waited %r s" % slowest)
     check(b"many" not in names("large"), "it is still there")
 
 
@@ -595,7 +595,7 @@ def lease():
     same(code(read("lease", "leased")), "file_busy")
     same(code(read("lease", "leased", NO_BODY=1)), "file_busy")
     put("lease", "leased", b"2", status=200)
-    check(time.monotonic() - t < 10, "it waited for the lease")
+    check(time.monotonic() - t < 40, "it waited for the lease")
     same(content("lease", "leased"), b"2")
 
 
@@ -631,13 +631,15 @@ def shrinks():
 
 @test("concurrency/files-while-running")
 def while_running():
-    t = threading.Thread(target=lambda: run("busy", "echo 1 > f; sleep 4"))
+    t = threading.Thread(target=lambda: run(
+        "busy", "echo 1 > f; until [ -e go ]; do sleep 0.1; done"))
     t.start()
     wait_for(lambda: b"f" in names("busy"), 10, "its file")
     same(content("busy", "f"), b"1\n")
     put("busy", "g", b"2")
     same(code(remove("busy", "f")), None)
     check(t.is_alive(), "it waited for the command")
+    put("busy", "go", b"")
     t.join()
 
 

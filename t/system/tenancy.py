@@ -105,7 +105,7 @@ def ports():
         "s = http.server.HTTPServer((\"%s\", 8765), " \
         "http.server.SimpleHTTPRequestHandler)\n" \
         "print(\"bound\", flush=True)\ns.serve_forever()' " \
-        "> bound 2>&1 & for n in $(seq 100); do grep -q bound bound && " \
+        "> bound 2>&1 & for n in $(seq 900); do grep -q bound bound && " \
         "break; sleep 0.1; done; cat bound"
     for name, where in (("port-a", "127.0.0.1"), ("port-b", "0.0.0.0"),
                         ("port-c", "0.0.0.0")):
@@ -141,7 +141,7 @@ print(s.connect_ex(chr(0) + 'abstract') == 0,
       libc.mq_open(b'/queue', os.O_RDWR) >= 0)
 """
     r = g.run("ipc-a", "cat > m.py; python3 m.py > m.out & for n in "
-              "$(seq 100); do grep -q '^$' m.out && break; sleep 0.1; done; "
+              "$(seq 900); do grep -q '^$' m.out && break; sleep 0.1; done; "
               "cat m.out", stdin=make)
     same(r["stdout"].split(), "shm True sem True msg True mq True".split())
     for name, token_text in (("ipc-b", ""), ("ipc-a", token(**BOB))):
@@ -230,14 +230,14 @@ def noisy_neighbour():
         wait_for(lambda: g.status(conversation)["state"] == "running", 30,
                  "the noise of " + name)
         noisy = echoes(100)
-        thread.join(60)
+        thread.join(200)
         check(result, name + ": its command did not end")
         same(result[0].status, 200, name)
         same(g.delete(conversation).status, 204, name)
         print("# %s: 99 %% of echoes below %.1f ms, idle %.1f ms; it ended "
               "with %s" % (name, noisy * 1e3, idle * 1e3,
                            result[0].json["outcome"]))
-        check(noisy < max(8 * idle, 1), "%s: 99 %% below %.1f ms, idle %.1f "
+        check(noisy < max(20 * idle, 5), "%s: 99 %% below %.1f ms, idle %.1f "
               "ms" % (name, noisy * 1e3, idle * 1e3))
 
 
