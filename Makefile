@@ -19,6 +19,7 @@ PORT     ?= 8080
 STATE    ?= run
 CONF     ?=
 BACKEND  ?= local
+DAGGER   ?=
 SEED     ?= 20250930
 INPUT    ?=
 
@@ -73,7 +74,8 @@ help:
 #:               common Python packages as files, for "uv add" without network
 #: make registry root: the image with the agent, for container engines
 #: make demo     root: all of it, then the spreadsheet job over HTTP
-#: make run      root: gateway and runner on 127.0.0.1:PORT, Ctrl-C ends both
+#: make run      root: gateway and runner on 127.0.0.1:PORT, Ctrl-C ends both;
+#:               BACKEND=dagger DAGGER=tcp://HOST:PORT, also of demo: on an engine
 #: make test     root: all suites
 #: make check    style, analyzers, unit tests; no root
 #: make bench    root: latency as ratios against a floor
@@ -162,12 +164,13 @@ registry: run-deps
 
 demo: root run-deps
 	@$(MAKE) --no-print-directory all base
-	@BUILD=$(BUILD) CACHE=$(CACHE) SEED='$(SEED)' INPUT='$(INPUT)' tools/demo
+	@BUILD=$(BUILD) CACHE=$(CACHE) SEED='$(SEED)' INPUT='$(INPUT)' \
+	    BACKEND='$(BACKEND)' DAGGER='$(DAGGER)' tools/demo
 
 run: root run-deps
 	@$(MAKE) --no-print-directory all base
 	@BUILD=$(BUILD) CACHE=$(CACHE) PORT='$(PORT)' STATE='$(STATE)' \
-	    CONF='$(CONF)' BACKEND='$(BACKEND)' exec tools/run
+	    CONF='$(CONF)' BACKEND='$(BACKEND)' DAGGER='$(DAGGER)' exec tools/run
 
 test: root deps
 	@$(MAKE) --no-print-directory -j3 all base
