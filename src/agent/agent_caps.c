@@ -36,6 +36,8 @@
 #define AGENT_CAPS_SWEEP       500       /* until ending one was enough */
 #define AGENT_CAPS_SETTLE      1000      /* an answer waits for the disk */
 
+#define AGENT_CAPS_QUICK       50        /* of the disk: again at once */
+
 #define AGENT_CAPS_SHARE       20        /* 1/20 of the time for looking */
 #define AGENT_CAPS_FAST        (4 * AGENT_CAPS_MIB)      /* bytes in a ms */
 #define AGENT_CAPS_STEP        (16 * AGENT_CAPS_MIB)     /* of the peak */
@@ -88,6 +90,7 @@ static agent_usage_t      agent_caps_usage;
 static uint64_t           agent_caps_nameless;   /* bytes, as last seen */
 static uint64_t           agent_caps_files;      /* when a command began */
 static uint64_t           agent_caps_used;       /* disk, when it began */
+static uint64_t           agent_caps_new;        /* that no look has seen */
 static uint64_t           agent_caps_peak_known;
 static uint64_t           agent_caps_last;       /* ms: something was ended */
 
@@ -162,9 +165,14 @@ agent_caps_full(void)
 int
 agent_caps_room(uint64_t bytes)
 {
-    return !agent.measured || agent.caps.disk == 0
-           || (agent.used.disk < agent.caps.disk
-               && bytes <= agent.caps.disk - agent.used.disk);
+    uint64_t  used;
+
+    /* when that is not known, what has come since then */
+
+    used = agent.measured ? agent.used.disk : agent_caps_new;
+
+    return agent.caps.disk == 0
+           || (used <= agent.caps.disk && bytes <= agent.caps.disk - used);
 }
 
 
@@ -176,6 +184,7 @@ agent_caps_written(uint64_t bytes)
     }
 
     agent.used.disk += bytes;
+    agent_caps_new += bytes;
     agent_caps_looks[AGENT_MEASURE_DISK].wanted = 1;
 
     if (!agent_caps_timer.active) {
@@ -188,6 +197,7 @@ void
 agent_caps_removed(void)
 {
     agent.measured = 0;
+    agent_caps_new = 0;
     agent_caps_written(0);
 }
 
@@ -350,6 +360,11 @@ agent_caps_measure(agent_measure_e what)
     look->ended = look->started;
     look->free = agent_caps_free();
     look->wanted = 0;
+
+    if (what == AGENT_MEASURE_DISK) {
+        agent_caps_new = 0;
+    }
+
     look->watch.handler = agent_caps_measured;
     look->watch.data = look;
     look->pid = agent_measure_start(what, &look->watch.fd);
@@ -449,13 +464,22 @@ agent_caps_judge_memory(const agent_measured_t *measured)
 static void
 agent_caps_judge_disk(const agent_measured_t *measured)
 {
-    uint64_t          limit;
-    unsigned          list;
-    agent_command_t  *command;
+    uint64_t            limit;
+    unsigned            list;
+    agent_command_t    *command;
+    agent_caps_look_t  *look;
 
-    agent.used.disk = measured->disk;
+    look = &agent_caps_looks[AGENT_MEASURE_DISK];
+
+    /* what came meanwhile was seen, or not: once more, soon */
+
+    agent.used.disk = measured->disk + agent_caps_new;
     agent_caps_nameless = measured->nameless;
     agent.measured = 1;
+
+    if (agent_caps_new && look->took < AGENT_CAPS_QUICK) {
+        agent_caps_measure(AGENT_MEASURE_DISK);
+    }
 
     command = agent.running;
     limit = agent.caps.disk;
