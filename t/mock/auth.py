@@ -337,10 +337,10 @@ def times():
 
 @test("auth/cache-outlives-exp")
 def expiry():
-    text = token(exp=int(time.time()) + 3, sub="short-lived")
+    text = token(exp=int(time.time()) + 6, sub="short-lived")
     expect(text, 200, where="/both/")
     same(ask(text, "/both/").status, 200, "again")
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while ask(text, "/both/").status == 200:
         check(time.monotonic() < end, "an expired token is still good")
         time.sleep(0.25)

@@ -121,7 +121,7 @@ def refusals():
 
 @test("auth/cache-outlives-exp")
 def exp():
-    soon = time.time() + 6
+    soon = time.time() + 8
     text = token(sub="soon", exp=soon)
     expect(text, "miss")
     expect(text, "hit")
@@ -213,7 +213,7 @@ def zone():
 
 @test("auth/cache-holds-no-token")
 def memory():
-    soon = time.time() + 2
+    soon = time.time() + 5
     text = token(sub="name-to-be-found", exp=soon)
     expect(text, "miss")
     data = zone()
