@@ -257,7 +257,9 @@ typedef struct {
     /* RUNNING, QUEUED, BACKGROUND or COMMANDS may have changed */
     void                 (*state)(void);
 
-    sandbox_outcome_e      outcome;      /* of what is ended by a signal */
+    /* a signal says so */
+    void                 (*stop)(void);
+
     const char            *stopping;     /* code for who comes meanwhile */
 } agent_host_t;
 

@@ -59,7 +59,7 @@ static const agent_host_t  agent_engine_host = {
     .enter = agent_engine_enter,
     .replace = agent_engine_replace,
     .state = agent_engine_changed,
-    .outcome = SANDBOX_OUTCOME_LOST,
+    .stop = agent_engine_stop,
     .stopping = "fenced"
 };
 
@@ -209,9 +209,15 @@ agent_engine_stop(void)
 
 
 void
-agent_engine_use(unsigned idle)
+agent_engine_may_idle(unsigned seconds)
 {
-    agent_engine_idle = idle ? idle : AGENT_ENGINE_IDLE;
+    agent_engine_idle = seconds ? seconds : AGENT_ENGINE_IDLE;
+}
+
+
+void
+agent_engine_use(void)
+{
     agent_engine_used = agent_now_ms();
     agent_engine_state.used_ms = agent_history_now();
     agent_engine_dirty = 1;
@@ -535,7 +541,7 @@ agent_engine_tick(agent_timer_t *timer)
     }
 
     if (agent_engine_busy()) {
-        agent_engine_use((unsigned) agent_engine_idle);
+        agent_engine_use();
 
     } else if (agent_now_ms() - agent_engine_used >= agent_engine_idle * 1000)
     {

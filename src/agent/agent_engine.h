@@ -13,7 +13,6 @@
 #include "sandbox_wire.h"
 
 
-#define AGENT_ENGINE_SPOOL   ".sandbox"  /* of root's, in /skills */
 #define AGENT_ENGINE_FENCED  3           /* exit: a newer epoch has it */
 
 
@@ -66,11 +65,17 @@ int agent_engine_start(void);
 /* The volume is still ours. */
 int agent_engine_owned(void);
 
-/* Ends all, and then itself: who comes is to ask the engine once more. */
+/*
+ * Ends all, and then itself; what runs is lost.  Who comes is to ask the engine
+ * once more.
+ */
 void agent_engine_stop(void);
 
-/* Somebody is being served, who lets it be idle for so many s (0: 600). */
-void agent_engine_use(unsigned idle);
+/* Somebody uses the sandbox. */
+void agent_engine_use(void);
+
+/* From then on it may be idle for so many seconds, 0: 600. */
+void agent_engine_may_idle(unsigned seconds);
 
 /* Commands that have ended in the sandbox. */
 uint64_t agent_engine_commands(void);

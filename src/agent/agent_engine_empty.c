@@ -14,6 +14,7 @@
 #include "agent_engine.h"
 #include "agent_file.h"
 #include "agent_remove.h"
+#include "agent_spool.h"
 
 
 #define AGENT_EMPTY_NAMES  512           /* in one step */
@@ -177,7 +178,7 @@ agent_engine_empty_keep(const char *name, int all)
     place = agent_engine_places[agent_engine_place];
 
     if (strcmp(place, "/skills") == 0) {
-        return !all && strcmp(name, AGENT_ENGINE_SPOOL) == 0;
+        return !all && strcmp(name, AGENT_SPOOL_TREES) == 0;
     }
 
     if (strcmp(place, AGENT_PLACE) != 0) {

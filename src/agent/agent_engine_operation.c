@@ -54,7 +54,15 @@ agent_engine_admit(const sandbox_preamble_t *preamble, const char **detail)
         return "fenced";
     }
 
-    agent_engine_use(preamble->base);
+    agent_engine_may_idle(preamble->base);
+
+    /* who only looks does not keep it awake */
+
+    if (preamble->operation != SANDBOX_OPERATION_PING
+        && preamble->operation != SANDBOX_OPERATION_STATUS)
+    {
+        agent_engine_use();
+    }
 
     /* what failed before is tried once more */
 
@@ -231,9 +239,14 @@ agent_engine_refuse(void)
 static const char *
 agent_engine_need(const sandbox_preamble_t *preamble, const char **detail)
 {
+    if (preamble->operation > SANDBOX_OPERATION_FILE_SEARCH) {
+        *detail = "The agent does not know this operation.";
+        return "bad_request";
+    }
+
     if (agent_engine_state.phase == AGENT_ENGINE_DELETING) {
 
-        /* it is parked, and asked for again elsewhere */
+        /* it is parked, and then asked for elsewhere */
 
         return NULL;
     }
@@ -259,6 +272,11 @@ agent_engine_need(const sandbox_preamble_t *preamble, const char **detail)
             *detail = "The state of the sandbox can't be written.";
             return errno == ENOSPC ? "disk_full" : "sandbox_failed";
         }
+    }
+
+    if (preamble->instance && preamble->instance != agent.instance) {
+        *detail = "The sandbox has been replaced by a fresh one.";
+        return "gone";
     }
 
     if (!agent_engine_capped) {

@@ -157,8 +157,12 @@ agent_reap_signal(agent_watch_t *watch, uint32_t events)
     agent_reap();
 
     if (stop) {
-        agent_queue_stop(agent.host != NULL ? agent.host->outcome
-                                            : SANDBOX_OUTCOME_DELETED);
+        if (agent.host != NULL) {
+            agent.host->stop();
+
+        } else {
+            agent_queue_stop(SANDBOX_OUTCOME_DELETED);
+        }
     }
 }
 

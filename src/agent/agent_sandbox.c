@@ -110,16 +110,11 @@ const char *
 agent_sandbox_admit(const sandbox_preamble_t *preamble, int returned,
     const char **detail)
 {
-    const char  *code;
-
     if (agent.host != NULL) {
-        code = agent.host->admit(preamble, detail);
+        return agent.host->admit(preamble, detail);
+    }
 
-        if (code != NULL || preamble->operation < SANDBOX_OPERATION_COMMAND) {
-            return code;
-        }
-
-    } else if (agent.tcp) {
+    if (agent.tcp) {
         if (!sandbox_equal(preamble->key, agent.secret,
                            sizeof(agent.secret)))
         {

@@ -30,12 +30,15 @@ static int agent_spool_beside(agent_spool_t *spool, int beside);
 static int agent_spool_link(agent_spool_t *spool, int directory,
     const char *name);
 static void agent_spool_clean(agent_timer_t *timer);
-static int agent_spool_next(char *name);
+static int agent_spool_next(int place, char *name);
+static void agent_spool_trees_close(void);
+static void agent_spool_trees_left(void);
 
 
 static int             agent_spool_place_fd = -1;
 static int             agent_spool_fd = -1;
 static uint64_t        agent_spool_mount_id;
+static int             agent_spool_trees_fd = -1;
 static int             agent_spool_cleaning;
 static agent_remove_t  agent_spool_remove;
 static agent_timer_t   agent_spool_timer = { .handler = agent_spool_clean };
@@ -46,6 +49,10 @@ agent_spool_init(void)
 {
     if (access(AGENT_PLACE, F_OK) == 0) {
         (void) agent_spool_dir();
+    }
+
+    if (access("/skills/" AGENT_SPOOL_TREES, F_OK) == 0) {
+        (void) agent_spool_trees();
     }
 }
 
@@ -131,6 +138,73 @@ agent_spool_dir(void)
     agent_timer_set(&agent_spool_timer, 1);
 
     return fd;
+}
+
+
+/*
+ * On the mount of the place, or, where /skills is another one, behind a
+ * directory of root's in there.
+ */
+
+int
+agent_spool_trees(void)
+{
+    int          fd, skills, spool;
+    struct stat  st;
+    static int   seen;
+
+    if (agent_spool_trees_fd != -1) {
+        return agent_spool_trees_fd;
+    }
+
+    spool = agent_spool_dir();
+    skills = agent_root_open(AGENT_ROOT_SKILLS, ".", O_RDONLY|O_DIRECTORY, 0);
+
+    if (spool == -1 || skills == -1 || agent_spool_mount_id == 0
+        || agent_spool_mount(skills) == agent_spool_mount_id)
+    {
+        if (skills != -1) {
+            close(skills);
+        }
+
+        return spool;
+    }
+
+    (void) !mkdirat(skills, AGENT_SPOOL_TREES, 0700);
+    fd = openat(skills, AGENT_SPOOL_TREES,
+                O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+    close(skills);
+
+    if (fd == -1) {
+        return -1;
+    }
+
+    if (fstat(fd, &st) == -1 || st.st_uid != 0 || fchmod(fd, 0700) == -1) {
+        close(fd);
+        errno = EPERM;
+        return -1;
+    }
+
+    agent_spool_trees_fd = fd;
+
+    if (!seen) {
+        seen = 1;
+        agent_spool_trees_left();
+        agent_timer_set(&agent_spool_timer, 1);
+    }
+
+    return fd;
+}
+
+
+void
+agent_spool_tidy(void)
+{
+    agent_spool_trees_close();
+
+    if (agent_spool_trees_fd != -1) {
+        agent_timer_set(&agent_spool_timer, 1);
+    }
 }
 
 
@@ -291,11 +365,18 @@ agent_spool_drop(agent_spool_t *spool)
 int
 agent_spool_discard(int directory, const char *name)
 {
+    int   place;
     char  trash[AGENT_SPOOL_NAME];
 
-    if (agent_spool_place() == -1
-        || agent_spool_random(trash, AGENT_SPOOL_TRASH) == -1
-        || renameat(directory, name, agent_spool_place(), trash) == -1)
+    place = agent_spool_place();
+
+    if (place == -1 || agent_spool_random(trash, AGENT_SPOOL_TRASH) == -1) {
+        return errno;
+    }
+
+    if (renameat(directory, name, place, trash) == -1
+        && (errno != EXDEV
+            || renameat(directory, name, agent_spool_trees(), trash) == -1))
     {
         return errno;
     }
@@ -370,25 +451,30 @@ agent_spool_link(agent_spool_t *spool, int directory, const char *name)
 static void
 agent_spool_clean(agent_timer_t *timer)
 {
-    int   rc;
-    char  name[AGENT_SPOOL_NAME];
+    int          rc;
+    char         name[AGENT_SPOOL_NAME];
+    static int   place;
 
     if (!agent_spool_cleaning) {
-        if (agent_spool_next(name) == -1) {
-            return;
+        place = agent_spool_place_fd;
+
+        if (agent_spool_next(place, name) == -1) {
+            place = agent_spool_trees_fd;
+
+            if (agent_spool_next(place, name) == -1) {
+                agent_spool_trees_close();
+                return;
+            }
         }
 
-        rc = agent_remove_start(&agent_spool_remove, agent_spool_place_fd,
-                                name, 0);
+        rc = agent_remove_start(&agent_spool_remove, place, name, 0);
         agent_spool_cleaning = rc == 0;
 
         if (rc) {
             agent_remove_end(&agent_spool_remove);
 
-            if (rc != ENOTDIR
-                || unlinkat(agent_spool_place_fd, name, 0) == -1)
-            {
-                agent_log("\"%s\" of " AGENT_PLACE " can't be removed: "
+            if (rc != ENOTDIR || unlinkat(place, name, 0) == -1) {
+                agent_log("\"%s\" of the agent's places can't be removed: "
                           "error %d", name, rc);
                 return;
             }
@@ -402,7 +488,7 @@ agent_spool_clean(agent_timer_t *timer)
             agent_spool_cleaning = 0;
 
             if (rc) {
-                agent_log("something in " AGENT_PLACE " can't be removed: "
+                agent_log("something in the agent's places can't be removed: "
                           "error %d", rc);
                 return;
             }
@@ -416,13 +502,17 @@ agent_spool_clean(agent_timer_t *timer)
 /* A name in the place that is to be removed. */
 
 static int
-agent_spool_next(char *name)
+agent_spool_next(int place, char *name)
 {
     int             fd;
     DIR            *dir;
     struct dirent  *d;
 
-    fd = openat(agent_spool_place_fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+    if (place == -1) {
+        return -1;
+    }
+
+    fd = openat(place, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
     dir = fd != -1 ? fdopendir(fd) : NULL;
 
     if (dir == NULL) {
@@ -446,4 +536,65 @@ agent_spool_next(char *name)
     closedir(dir);
 
     return d != NULL ? 0 : -1;
+}
+
+
+/* It is seen in /skills: it goes while there is nothing in it. */
+
+static void
+agent_spool_trees_close(void)
+{
+    int  skills;
+
+    if (agent_spool_trees_fd == -1) {
+        return;
+    }
+
+    skills = agent_root_open(AGENT_ROOT_SKILLS, ".", O_RDONLY|O_DIRECTORY, 0);
+
+    if (skills == -1) {
+        return;
+    }
+
+    if (unlinkat(skills, AGENT_SPOOL_TREES, AT_REMOVEDIR) == 0) {
+        close(agent_spool_trees_fd);
+        agent_spool_trees_fd = -1;
+    }
+
+    close(skills);
+}
+
+
+/* What was on its way when another agent died. */
+
+static void
+agent_spool_trees_left(void)
+{
+    int             fd;
+    DIR            *dir;
+    char            trash[AGENT_SPOOL_NAME];
+    struct dirent  *d;
+
+    fd = openat(agent_spool_trees_fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+    dir = fd != -1 ? fdopendir(fd) : NULL;
+
+    if (dir == NULL) {
+        if (fd != -1) {
+            close(fd);
+        }
+
+        return;
+    }
+
+    while ((d = readdir(dir)) != NULL) {
+        if (strncmp(d->d_name, AGENT_SPOOL_TREE,
+                    sizeof(AGENT_SPOOL_TREE) - 1) == 0
+            && agent_spool_random(trash, AGENT_SPOOL_TRASH) == 0)
+        {
+            (void) !renameat(agent_spool_trees_fd, d->d_name,
+                             agent_spool_trees_fd, trash);
+        }
+    }
+
+    closedir(dir);
 }

@@ -13,7 +13,9 @@
 #include "sandbox_wire.h"
 
 
-#define AGENT_SPOOL_NAME  40             /* bytes, with a NUL */
+#define AGENT_SPOOL_NAME   40            /* bytes, with a NUL */
+#define AGENT_SPOOL_TREE   "tree."       /* and a number: one that is made */
+#define AGENT_SPOOL_TREES  ".sandbox"    /* in /skills, of root's */
 
 
 typedef struct {
@@ -29,6 +31,15 @@ void agent_spool_init(void);
 /* Directories, or -1 and errno.  The first has root's things only. */
 int agent_spool_place(void);
 int agent_spool_dir(void);
+
+/*
+ * Where trees for /skills are made, so that they can be moved there; -1 and
+ * errno.
+ */
+int agent_spool_trees(void);
+
+/* Its directory in /skills goes, if nothing is in it. */
+void agent_spool_tidy(void);
 
 /* A name that is not in use, of at least AGENT_SPOOL_NAME bytes.  -1: no. */
 int agent_spool_random(char *name, const char *prefix);
@@ -55,7 +66,7 @@ int agent_spool_stat(const agent_spool_t *spool, struct stat *st);
 /* Closes it, and removes it if it was not committed. */
 void agent_spool_drop(agent_spool_t *spool);
 
-/* Moves a name of a directory into the place, to be removed. */
+/* Moves a name of a directory to where it is removed.  0, or an errno. */
 int agent_spool_discard(int directory, const char *name);
 
 

@@ -280,10 +280,11 @@ agent_stage_free(agent_stage_t *stage)
         agent_spool_drop(&item->spool);
 
         if (item->tree[0]) {
-            (void) agent_spool_discard(agent_spool_dir(), item->tree);
+            (void) agent_spool_discard(agent_spool_trees(), item->tree);
         }
     }
 
+    agent_spool_tidy();
     free(stage);
 }
 

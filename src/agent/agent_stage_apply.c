@@ -127,6 +127,7 @@ agent_stage_apply(agent_stage_t *stage)
 
     agent_stage_save();
     agent_stage_close();
+    agent_spool_tidy();
 
     return 0;
 }
@@ -459,7 +460,7 @@ agent_stage_skill(agent_stage_item_t *item)
 {
     int  spool;
 
-    spool = agent_spool_dir();
+    spool = agent_spool_trees();
 
     if (spool == -1 || agent_stage_skills == -1) {
         return ENOENT;

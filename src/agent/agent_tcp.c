@@ -20,6 +20,7 @@
 
 #define AGENT_TCP_BACKLOG  256
 #define AGENT_TCP_ROUND    64
+#define AGENT_TCP_UNKNOWN  64            /* have not shown the secret yet */
 
 
 static int agent_tcp_secret(const char *path);
@@ -27,6 +28,7 @@ static int agent_tcp_digit(char c);
 static int agent_tcp_address(const char *text, struct sockaddr_storage *sa,
     socklen_t *size);
 static void agent_tcp_accept(agent_watch_t *watch, uint32_t events);
+static void agent_tcp_bound(void);
 
 
 static agent_watch_t  agent_tcp_watch = { .fd = -1 };
@@ -235,5 +237,38 @@ agent_tcp_accept(agent_watch_t *watch, uint32_t events)
         }
 
         agent_connection_begin(c);
+        agent_tcp_bound();
+    }
+}
+
+
+/*
+ * Anybody may connect, and then say nothing.  Who knows the secret shows it
+ * at once: the one that has said nothing for longest goes.
+ */
+
+static void
+agent_tcp_bound(void)
+{
+    unsigned             n;
+    agent_connection_t  *c, *first;
+
+    n = 0;
+    first = NULL;
+
+    for (c = agent_connection_first(); c != NULL; c = c->next) {
+        if (c->parsed || c->state != AGENT_CONNECTION_READ) {
+            continue;
+        }
+
+        n++;
+
+        if (first == NULL || c->sequence < first->sequence) {
+            first = c;
+        }
+    }
+
+    if (n > AGENT_TCP_UNKNOWN) {
+        agent_connection_close(first);
     }
 }

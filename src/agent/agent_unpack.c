@@ -47,7 +47,7 @@ agent_unpack_start(int fd)
     int              spool;
     agent_unpack_t  *u;
 
-    spool = agent_spool_dir();
+    spool = agent_spool_trees();
 
     if (spool == -1 || lseek(fd, 0, SEEK_SET) == -1) {
         return NULL;
@@ -65,7 +65,7 @@ agent_unpack_start(int fd)
     u->at = u->buffer;
     sandbox_tar_init(&u->tar);
 
-    if (agent_spool_random(u->name, "tree.") == -1
+    if (agent_spool_random(u->name, AGENT_SPOOL_TREE) == -1
         || mkdirat(spool, u->name, 0755) == -1)
     {
         free(u);
@@ -173,7 +173,7 @@ agent_unpack_end(agent_unpack_t *u, char *name)
         strcpy(name, u->name);
 
     } else {
-        (void) agent_spool_discard(agent_spool_dir(), u->name);
+        (void) agent_spool_discard(agent_spool_trees(), u->name);
     }
 
     free(u);

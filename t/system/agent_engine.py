@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
@@ -47,6 +46,34 @@ class Volumes:
 
     def path(self, name):
         return self.folder + "/" + name
+
+
+def mix(h, value):
+    h = (h ^ value) * 0xff51afd7ed558ccd % (1 << 64)
+    return h ^ (h >> 32)
+
+
+PHASES = ["none", "emptying", "seeding", "ready", "deleting"]
+
+
+class State:
+    """What an agent has written about its sandbox."""
+
+    def __init__(self, volumes):
+        self.path = volumes.path("meta") + "/state"
+        with open(self.path, "rb") as f:
+            self.data = bytearray(f.read())
+        self.phase = PHASES[int.from_bytes(self.data[8:16], "big")]
+
+    def write(self, phase):
+        """As if its agent had died in that phase."""
+        self.data[8:16] = PHASES.index(phase).to_bytes(8, "big")
+        h = mix(int.from_bytes(self.data[:8], "big"), len(self.data) - 8)
+        for at in range(0, len(self.data) - 8, 8):
+            h = mix(h, int.from_bytes(self.data[at:at + 8], "little"))
+        self.data[-8:] = h.to_bytes(8, "big")
+        with open(self.path, "wb") as f:
+            f.write(self.data)
 
 
 class Box:
@@ -115,8 +142,13 @@ class Box:
                 return False
 
         wait_for(listens, 60, "the agent's port")
-        with open(self.folder + "/pid") as f:
-            self.pid = int(f.read())
+
+        def number():
+            with open(self.folder + "/pid") as f:
+                self.pid = int(f.read() or 0)
+            return self.pid
+
+        wait_for(number, 60, "its number")
 
     def log(self):
         with open(self.folder + "/log", errors="replace") as f:
@@ -178,6 +210,87 @@ def stop():
     shutil.rmtree(state["folder"])
 
 
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def digest(n=0):
+    return bytes(31) + bytes([n])
+
+
+def history(box, **options):
+    a = box.ask(wire.HISTORY, ("LIMIT", 1000), **options)
+    check(a.error is None, "no history", a)
+    out, at = [], 0
+    while at < len(a.data):
+        end = at + 4 + int.from_bytes(a.data[at:at + 4], "big")
+        r = wire.unique(wire.read_fields(a.data[at + 4:end]))
+        out.append((r["COMMAND_ID"].decode(),
+                    wire.OUTCOMES[r["OUTCOME"]] if "OUTCOME" in r else None))
+        at = end
+    return out[::-1]
+
+
+def kept(box, name):
+    """Waits until the receipt of that command is in the file."""
+    def there():
+        with open(box.volumes.path("meta") + "/history", "rb") as f:
+            for log in (0, 8 << 20):
+                f.seek(log)
+                data, at = f.read(1 << 20), 128
+                while at + 16 <= len(data):
+                    size = int.from_bytes(data[at:at + 4], "big")
+                    if size == 0 or at + 16 + size > len(data):
+                        break
+                    if data[at + 7] == 2 and wire.field("COMMAND_ID", name) \
+                            in data[at + 16:at + 16 + size]:
+                        return True
+                    at += 16 + (size + 7) // 8 * 8
+        return False
+
+    wait_for(there, 60, "the receipt of " + name)
+
+
+def background(box, text, name):
+    a = box.run(text, detach=1, command_id=name, digest=digest())
+    same(a.code, None, box.log())
+
+
+def open_command(box, text, **fields):
+    """A command whose answer is not waited for, once it runs."""
+    head = {"COMMAND": text, "WALL_MS": 100000, "CPU_MS": 9000,
+            "OUTPUT": 4096, "OUTPUT_TOTAL": 65536, "OPEN_FILES": 64,
+            "PENDING": 9, "DIGEST": digest(), "STREAM": 1}
+    flags, base = fields.pop("flags", 0), fields.pop("base", 0)
+    queued = fields.pop("queued", False)
+    head.update(fields)
+    s = box.client.send(wire.COMMAND, wire.fields(*head.items()),
+                        session=box.session, flags=flags, base=base)
+    answer = wire.Answer(True)
+    if not queued:
+        box.client.answer(s, answer, lambda a: a.started)
+    return lambda: box.client.answer(s, answer)
+
+
+def queued(box, n):
+    wait_for(lambda: box.ask(wire.STATUS).result["QUEUED"] == n, 60,
+             "%d that wait" % n)
+
+
+def user_processes(box):
+    """Of the container, by their host's number."""
+    space = os.readlink("/proc/%d/ns/pid" % box.pid)
+    out = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink("/proc/%s/ns/pid" % pid) == space \
+                    and int(pid) != box.pid:
+                out.append(int(pid))
+        except OSError:
+            pass
+    return out
+
+
 @test("agent/engine-command")
 def command():
     box = Box(Volumes())
@@ -188,6 +301,456 @@ def command():
          (b"hi\n1000\n/home/sandbox\nvenv\n1000\n1000\n0\n", 1))
     same(box.run("true").result["CREATED"], 0)
     same(box.word(), "running")
+    # what the engine told it is nobody's business
+    same(box.out("env | grep -cE 'SANDBOX_|OTEL'"), b"0\n")
+    with open("/proc/%d/environ" % box.pid, "rb") as f:
+        text = f.read()
+    for word in (SECRET.hex(), SESSION.hex(), "SANDBOX_ENGINE"):
+        check(word.encode() not in text, "in /proc/1/environ", word)
+    box.kill()
+
+
+@test("agent/engine-who-may")
+def who_may():
+    box = Box(Volumes())
+    for key, session in ((bytes(32), SESSION), (SECRET, bytes(32)),
+                         (SECRET[:-1] + b"x", SESSION)):
+        for operation in (wire.STATUS, wire.COMMAND, wire.DELETE, wire.PING):
+            same(box.client.call(operation, wire.fields(("COMMAND", "true")),
+                                 key=key, session=session).code,
+                 "unauthorized_peer")
+    same(box.ask(wire.PING).result, {"READY": 1})
+    for operation in (wire.SESSIONS, wire.DRAIN, wire.EGRESS):
+        same(box.ask(operation).code, "not_on_this_backend")
+    for operation in (9, 15, 200):
+        same(box.ask(operation).code, "bad_request", operation)
+    same(box.ask(wire.STATUS, body=b"x").code, "bad_request")
+    same(box.ask(wire.RESET, flags=wire.FRESH).code, "bad_request")
+    for operation in (wire.COMMAND, wire.FILE_READ, wire.HISTORY, wire.RESET):
+        same(box.ask(operation, ("COMMAND", "true"), ("PATH", "x"),
+                     flags=wire.NO_CREATE).code, "no_sandbox", operation)
+        same(box.ask(operation, ("COMMAND", "true"), ("PATH", "x"),
+                     instance=7).code, "gone", operation)
+    same(box.word(), "none")
+    same(names(box.volumes.path("home")), [])
+    # a file makes it, too, and waits for its home
+    same(box.ask(wire.FILE_WRITE, ("PATH", "a/b"), body=b"1",
+                 ).result["STATUS"], 201)
+    status = box.ask(wire.STATUS).result
+    same((status["COMMANDS"], status["SANDBOX_ID"][:4]), (0, b"sbx_"))
+    a = box.run("cat a/b; ls -d .venv", flags=wire.NO_CREATE,
+                instance=status["INSTANCE"])
+    same((a.stdout, a.result["CREATED"]), (b"1.venv\n", 1))
+    for operation in (wire.COMMAND, wire.STATUS, wire.RESET, wire.DELETE):
+        same(box.ask(operation, ("COMMAND", "true"),
+                     instance=status["INSTANCE"] - 1).code, "gone", operation)
+    box.kill()
+
+
+@test("agent/engine-restart")
+def restart():
+    """All but processes is there after its agent was killed."""
+    volumes = Volumes()
+    box = Box(volumes)
+    first = box.run("echo one > f; echo one", command_id="a", digest=digest())
+    same(first.result["CREATED"], 1)
+    kept(box, "a")
+    ran = open_command(box, "echo begun; sleep 600", COMMAND_ID="runs")
+    box.kill()
+    try:
+        ran()
+        check(False, "an answer of an agent that was killed")
+    except wire.Lost:
+        pass
+    box = Box(volumes)
+    same(box.ask(wire.STATUS).result["INSTANCE"], first.result["INSTANCE"])
+    a = box.run("cat f", flags=wire.NO_CREATE)
+    same((a.stdout, a.result["CREATED"], a.result["SANDBOX_ID"]),
+         (b"one\n", 0, first.result["SANDBOX_ID"]))
+    same(box.run("echo one > f; echo one", command_id="a", digest=digest(),
+                 ).stdout, b"one\n", "not run again")
+    same(history(box)[:2], [("a", "exit"), ("runs", "runner_lost")])
+    # one that was told of by a result, and one whose result nobody had
+    other = Volumes()
+    box.kill()
+    box = Box(other)
+    wait = open_command(box, "sleep 600")
+    box.kill()
+    try:
+        wait()
+    except wire.Lost:
+        pass
+    box = Box(other)
+    same(box.run("true").result["CREATED"], 1)
+    box.kill()
+    box = Box(other)
+    same(box.run("true").result["CREATED"], 0)
+    box.kill()
+
+
+@test("agent/engine-idle")
+def idle():
+    volumes = Volumes()
+    box = Box(volumes)
+    same(box.out("sleep 2.5; echo kept > f; echo done", base=1), b"done\n")
+    wait = open_command(box, "sleep 2.2", base=1)
+    same(wait().outcome, "exit")
+    same(box.gone(), 0, box.log())
+    box = Box(volumes)
+    same(box.out("cat f", base=600), b"kept\n")
+    # one that says nothing keeps nobody awake
+    silent = box.client.connect()
+    same(box.ask(wire.STATUS, base=1).result["COMMANDS"], 3)
+    same(box.gone(), 0, box.log())
+    silent.close()
+
+
+@test("agent/engine-fresh")
+def fresh():
+    """In its turn; what waits behind it runs in the fresh sandbox."""
+    box = Box(Volumes())
+    first = box.run("echo old > f; echo old > /tmp/f; echo old > /dev/shm/f; "
+                    "mkdir -p d/e; chmod 0 d; echo $$ > /var/tmp/f; rm -r "
+                    ".venv", command_id="old", digest=digest())
+    background(box, "sleep 600", "beside")
+    box.run("(setsid nohup bash -c 'trap \"\" TERM; while true; do sleep "
+            "1; done' >/dev/null 2>&1 &)")
+    before = open_command(box, "sleep 1; cat f; echo more > g")
+    wait = [open_command(box, "cat f g /tmp/f /dev/shm/f /var/tmp/f d 2>&1 | "
+                         "grep -c 'No such'; ls -d .venv; pgrep -c sleep; "
+                         "echo new > f", COMMAND_ID="fresh",
+                         flags=wire.FRESH, queued=True)]
+    queued(box, 1)
+    wait.append(open_command(box, "cat f", queued=True,
+                             COMMAND_ID="behind", DIGEST=digest(1)))
+    queued(box, 2)
+    same(before().stdout, b"old\n")
+    a, b = [w() for w in wait]
+    same((a.stdout, a.result["CREATED"]), (b"6\n.venv\n0\n", 1), a)
+    same((b.stdout, b.result["CREATED"]), (b"new\n", 0))
+    check(a.result["INSTANCE"] > first.result["INSTANCE"]
+          and a.result["SANDBOX_ID"] != first.result["SANDBOX_ID"], "another")
+    same(b.result["INSTANCE"], a.result["INSTANCE"])
+    wait_for(lambda: not user_processes(box), 60, "the end of all of them")
+    same([h for h in history(box) if not h[0].startswith("cmd_")],
+         [("old", "exit"), ("beside", "sandbox_deleted"), ("fresh", "exit"),
+          ("behind", "exit")])
+    # the same once more attaches, and wipes nothing
+    same(box.run("cat f g /tmp/f", command_id="fresh", digest=digest(),
+                 flags=wire.FRESH).result["INSTANCE"], a.result["INSTANCE"])
+    same(box.out("cat f", instance=a.result["INSTANCE"]), b"new\n")
+    # the first of all need not be made twice
+    box.kill()
+    box = Box(Volumes())
+    a = box.run("true", flags=wire.FRESH)
+    same((a.result["CREATED"], a.result["INSTANCE"]),
+         (1, box.ask(wire.STATUS).result["INSTANCE"]))
+    box.kill()
+
+
+@test("agent/engine-reset")
+def reset():
+    box = Box(Volumes())
+    same(box.ask(wire.RESET).result["STATE"], wire.STATES.index("running"))
+    first = box.run("echo old > f; mkdir many; cd many; touch $(seq 3000)",
+                    command_id="old", digest=digest())
+    same(first.result["CREATED"], 1)
+    background(box, "sleep 600", "beside")
+    wait = [open_command(box, "sleep 600", COMMAND_ID="runs"),
+            open_command(box, "sleep 600", COMMAND_ID="waits", queued=True)]
+    queued(box, 1)
+    a = box.ask(wire.RESET)
+    same([w().outcome for w in wait], ["sandbox_deleted"] * 2)
+    check(a.result["INSTANCE"] > first.result["INSTANCE"], "another", a)
+    wait_for(lambda: not user_processes(box), 60, "the end of all of them")
+    b = box.run("ls -d f many 2>&1 | grep -c 'No such'; ls -d .venv",
+                instance=a.result["INSTANCE"])
+    same((b.stdout, b.result["CREATED"], b.result["SANDBOX_ID"]),
+         (b"2\n.venv\n", 1, a.result["SANDBOX_ID"]))
+    same(history(box)[:3], [("old", "exit"), ("beside", "sandbox_deleted"),
+                            ("runs", "sandbox_deleted")])
+    same(box.run("", command_id="old", digest=digest()).result["EXIT_CODE"],
+         0)
+    box.kill()
+
+
+@test("agent/engine-delete")
+def delete():
+    volumes = Volumes()
+    box = Box(volumes)
+    a = box.run("echo secret > f; mkdir d; touch d/$(seq 50)",
+                command_id="a", digest=digest())
+    ran = open_command(box, "sleep 600")
+    same(wire.STATES[box.ask(wire.DELETE).result["STATE"]], "running")
+    same(ran().outcome, "sandbox_deleted")
+    same(box.gone(), 0, box.log())
+    same([names(volumes.path(n)) for n in ("home", "skills")], [[], []])
+    same(names(volumes.path("meta")), ["lock", "owner", "owner.lock"])
+    box = Box(volumes)
+    same(box.word(), "none")
+    same(box.ask(wire.HISTORY, flags=wire.NO_CREATE).code, "no_sandbox")
+    same(box.run("true", command_id="a", digest=digest(2)).outcome, "exit")
+    check(box.ask(wire.STATUS).result["INSTANCE"] > a.result["INSTANCE"],
+          "another instance")
+    box.kill()
+    # there is nothing
+    box = Box(Volumes())
+    same(wire.STATES[box.ask(wire.DELETE).result["STATE"]], "none")
+    same(box.gone(), 0, box.log())
+
+
+@test("agent/engine-crash")
+def crash():
+    """Each phase that an agent may have died in is brought to its end."""
+    volumes = Volumes()
+    box = Box(volumes)
+    a = box.run("echo mine > f; echo changed > pyproject.toml; rm uv.lock; "
+                "rm -r .cache; mkdir .cache", command_id="a", digest=digest())
+    kept(box, "a")
+    box.kill()
+    state = State(volumes)
+    same(state.phase, "ready")
+    # half of a home: what is there stays, what is not comes
+    state.write("seeding")
+    shutil.rmtree(volumes.path("home") + "/.config")
+    os.makedirs(volumes.path("home") + "/.config/matplotlib", 0o700)
+    box = Box(volumes)
+    b = box.run("cat f pyproject.toml; wc -c < uv.lock; stat -c %u uv.lock "
+                ".config/matplotlib; ls .cache")
+    lines = b.stdout.decode().split()
+    same(lines[:2] + lines[3:5], ["mine", "changed", "1000", "1000"])
+    check(int(lines[2]) > 1000, "uv.lock", lines)
+    same(b.result["INSTANCE"], a.result["INSTANCE"])
+    same(history(box)[0], ("a", "exit"))
+    box.kill()
+    State(volumes).write("emptying")
+    box = Box(volumes)
+    same(box.out("ls f 2>&1 | grep -c 'No such'; cmp pyproject.toml "
+                 "/usr/share/sandbox/home/pyproject.toml && echo same"),
+         b"1\nsame\n")
+    same(State(volumes).phase, "ready")
+    box.out("touch f")
+    box.kill()
+    State(volumes).write("deleting")
+    box = Box(volumes)
+    same(box.word(), "none")
+    same([names(volumes.path(n)) for n in ("home", "skills")], [[], []])
+    same(box.run("true").result["CREATED"], 1)
+    same([h[1] for h in history(box)], ["exit"])
+    box.kill()
+
+
+@test("agent/engine-volumes-lost")
+def volumes_lost():
+    """An engine may drop any of them, to make room."""
+    volumes = Volumes()
+    box = Box(volumes)
+    a = box.run("echo mine > f", command_id="a", digest=digest())
+    box.kill()
+    shutil.rmtree(volumes.path("meta"))
+    os.mkdir(volumes.path("meta"))
+    box = Box(volumes)
+    same(box.word(), "none")
+    b = box.run("cat f", command_id="a", digest=digest(1))
+    same((b.stdout, b.result["CREATED"]), (b"mine\n", 1))
+    check(b.result["INSTANCE"] > a.result["INSTANCE"], "instance")
+    kept(box, "a")
+    box.kill()
+    # the home alone: another one, which is filled
+    shutil.move(volumes.path("home"), volumes.path("old"))
+    os.mkdir(volumes.path("home"))
+    box = Box(volumes)
+    c = box.run("ls f 2>&1 | grep -c 'No such'; ls -d .venv")
+    same((c.stdout, c.result["CREATED"]), (b"1\n.venv\n", 1))
+    check(c.result["INSTANCE"] > b.result["INSTANCE"], "instance")
+    same(history(box)[0], ("a", "exit"))
+    # what is not whole is not believed
+    box.kill()
+    with open(volumes.path("meta") + "/state", "r+b") as f:
+        f.seek(20)
+        f.write(b"xxxx")
+    with open(volumes.path("meta") + "/owner", "wb") as f:
+        f.write(b"x")
+    box = Box(volumes)
+    same(box.word(), "none")
+    same(box.run("true").result["CREATED"], 1)
+    box.kill()
+
+
+@test("agent/engine-fence")
+def fence():
+    volumes = Volumes()
+    old = Box(volumes, epoch=5000)
+    old.run("echo mine > f")
+    wait = open_command(old, "sleep 600", COMMAND_ID="runs")
+    new = Box(volumes, epoch=5001)      # it waits for the lock
+    same(wait().outcome, "runner_lost")
+    same(old.gone(), 0, old.log())
+    same(new.out("cat f"), b"mine\n")
+    same(history(new)[1], ("runs", "runner_lost"))
+    older = Box(volumes, epoch=5000, wait=False)
+    same(older.gone(), 3, older.log())
+    same(new.out("echo here"), b"here\n")
+    # the same epoch: the engine has started it once more
+    again = Box(volumes, epoch=5001)
+    same(new.gone(), 0)
+    same(again.out("cat f"), b"mine\n")
+    # one that does not notice: stopped, then there is another marker
+    os.kill(again.pid, signal.SIGSTOP)
+    s = again.client.send(wire.COMMAND, wire.fields(("COMMAND", "rm f")),
+                          session=SESSION)
+    last = Box(volumes, epoch=5001, wait=False)
+    marker = volumes.path("meta") + "/owner"
+    mine = os.stat(marker).st_ino
+    wait_for(lambda: os.stat(marker).st_ino != mine, 60, "its marker")
+    os.kill(again.pid, signal.SIGCONT)
+    try:
+        same(again.client.answer(s).code, "fenced")
+    except wire.Lost:
+        pass
+    same(again.gone(), 0)
+    last.up()
+    same(last.out("cat f"), b"mine\n")
+    last.kill()
+
+
+def skill(text):
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) \
+            as tar:
+        info = tarfile.TarInfo("SKILL.md")
+        info.size = len(text)
+        tar.addfile(info, io.BytesIO(text))
+    return data.getvalue()
+
+
+@test("agent/engine-staged")
+def staged():
+    volumes = Volumes()
+    box = Box(volumes)
+    files = [(1, b"data.csv", b"1,2\n"), (2, b"tool", skill(b"how to"))]
+    text = "cat attachments/data.csv /skills/tool/SKILL.md; ls /skills"
+
+    def head(files, **more):
+        return [("COMMAND", text)] + [
+            ("STAGE", bytes([kind, 0]) + len(name).to_bytes(2, "big")
+             + bytes(15) + bytes([version]) + len(data).to_bytes(8, "big")
+             + name)
+            for version, (kind, name, data) in enumerate(files)]
+
+    def whole(files, **more):
+        return box.ask(wire.COMMAND, *head(files), ("STDIN_BYTES", 0),
+                       *(("STAGE_BODY", n) for n in range(len(files))),
+                       body=b"".join(f[2] for f in files), **more)
+
+    want = b"1,2\nhow totool\n"
+    same(box.ask(wire.COMMAND, *head(files)).code, "stage_needed")
+    a = whole(files)
+    same((a.stdout, a.result.get("NOTICE")), (want, None), a)
+    same(box.ask(wire.COMMAND, *head(files)).stdout, want)
+    # none are named: they go
+    same(box.out("touch /skills/x 2>&1 | grep -c denied"), b"1\n")
+    same(box.out("ls -A attachments /skills"), b"/skills:\n\nattachments:\n")
+    same(whole(files).stdout, want)
+    box.kill()
+    box = Box(volumes)
+    same(box.ask(wire.COMMAND, *head(files)).stdout, want)
+    # in place of an older version, in one step
+    files[1] = (2, b"tool", skill(b"now so"))
+    files.append((1, b"more", b"more"))
+    files[1:] = [files[2], files[1]]
+    same(whole(files).stdout, b"1,2\nnow sotool\n")
+    # a fresh one has none, and asks; nor has what waits behind it
+    a = box.ask(wire.COMMAND, *head(files), flags=wire.FRESH)
+    same(a.code, "stage_needed")
+    a = whole(files)
+    same((a.stdout, a.result["CREATED"]), (b"1,2\nnow sotool\n", 1))
+    box.ask(wire.RESET)
+    same(box.ask(wire.COMMAND, *head(files)).code, "stage_needed")
+    same(whole(files).stdout, b"1,2\nnow sotool\n")
+    # what was on its way when its agent died is removed by the next
+    spool = volumes.path("skills") + "/.sandbox"
+    box.kill()
+    os.makedirs(spool + "/tree.0000/x", 0o700)
+    os.makedirs(volumes.path("meta") + "/spool/y", exist_ok=True)
+    box = Box(volumes)
+    same(box.ask(wire.COMMAND, *head(files)).stdout, b"1,2\nnow sotool\n")
+    wait_for(lambda: not os.path.exists(spool), 60, "an empty spool")
+    wait_for(lambda: names(volumes.path("meta") + "/spool") == [], 60,
+             "the other one")
+    box.kill()
+
+
+HOSTILE = r"""
+import ctypes, fcntl, os, signal, sys
+got = []
+def attempt(what, f):
+    try:
+        got.append((what, f()))
+    except (OSError, PermissionError):
+        pass
+for root in ("", "/proc/1/root", "/proc/1/cwd", "/proc/self/root"):
+    for name in ("", "/state", "/lock", "/owner", "/history", "/spool",
+                 "/manifest"):
+        path = root + "/var/lib/sandbox" + name
+        attempt(path, lambda: os.open(path, os.O_RDONLY))
+        attempt(path, lambda: os.open(path, os.O_WRONLY | os.O_CREAT))
+        attempt(path, lambda: os.stat(path + "/."))
+        attempt(path, lambda: os.rename(path, "/tmp/x"))
+        attempt(path, lambda: os.chmod(path, 0o777))
+attempt("mkdir", lambda: os.mkdir("/var/lib/other"))
+mine = os.getpid()
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if os.stat("/proc/" + pid).st_uid == 0:
+        attempt("fd " + pid, lambda: os.listdir("/proc/%s/fd" % pid))
+        for name in ("environ", "mem", "maps", "root", "cwd"):
+            attempt(name, lambda: os.open("/proc/%s/%s" % (pid, name), 0))
+        for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, 0):
+            attempt("signal " + pid, lambda: os.kill(int(pid), number))
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.ptrace(16, int(pid), 0, 0) == 0:
+            got.append("ptrace " + pid)
+for fd in os.listdir("/proc/self/fd"):
+    try:
+        to = os.readlink("/proc/self/fd/" + fd)
+    except OSError:
+        continue
+    if "sandbox" in to and not to.startswith("/home/sandbox"):
+        got.append("descriptor " + to)
+with open("/proc/self/status") as f:
+    for line in f:
+        if line.startswith("Cap") and int(line.split()[1], 16):
+            got.append(line)
+        if line.startswith("NoNewPrivs") and line.split()[1] != "1":
+            got.append(line)
+for name in ("/skills/x", "/skills/.sandbox", "/usr/x", "/x"):
+    attempt(name, lambda: os.mkdir(name))
+print(got)
+"""
+
+
+@test("agent/engine-hostile")
+def hostile():
+    volumes = Volumes()
+    box = Box(volumes)
+    same(box.out("python3 -", stdin=HOSTILE.encode()), b"[]\n")
+    # what it can: kill all that is its own, and be in the way
+    ran = open_command(box, "trap '' TERM HUP; kill -9 -1; kill -9 $$")
+    a = ran()
+    check(a.outcome in ("signal", "exit"), "outcome", a)
+    box.run("(setsid bash -c 'while true; do setsid bash -c \"sleep 0.2\" & "
+            "sleep 0.05; done' >/dev/null 2>&1 &); mkdir -p a/b; cd a/b; "
+            "for i in $(seq 60); do mkdir d; cd d; done; "
+            "ln -s /var/lib/sandbox m; ln -s / r; mkfifo p")
+    box.run("chmod 0 a; unshare -Urpf --mount-proc sleep 600 & "
+            "rm -rf .cache; ln -s /etc .cache; ln -s /etc/passwd late; true")
+    same(box.ask(wire.FILE_READ, ("PATH", "var/lib/sandbox/state"),
+                 ("ROOT", 1)).code, "path_outside")
+    check(box.ask(wire.RESET).result is not None, "RESET", box.log())
+    wait_for(lambda: not user_processes(box), 60, "the end of all of them")
+    same(names(volumes.path("home")),
+         names(base + "/usr/share/sandbox/home"))
+    same(box.out("python3 -", stdin=HOSTILE.encode()), b"[]\n")
     box.kill()
 
 
