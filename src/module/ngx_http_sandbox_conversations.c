@@ -1,6 +1,7 @@
 /*
  * GET v1/conversations: names and order are the store's, read in a thread;
- * states are the runner's, asked for with one operation for the whole page.
+ * states are the runner's, asked for with one operation for the whole page,
+ * or what the backend remembers of them.
  */
 
 #include "ngx_http_sandbox_conversations.h"
@@ -63,6 +64,8 @@ static void ngx_http_sandbox_conversations_listed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 static ngx_int_t ngx_http_sandbox_conversations_ask(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+static ngx_int_t ngx_http_sandbox_conversations_known(ngx_http_request_t *r,
+    ngx_http_sandbox_conversations_t *list);
 static const char *ngx_http_sandbox_conversations_data(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, u_char *p, size_t n);
 static const char *ngx_http_sandbox_conversations_record(
@@ -260,7 +263,11 @@ ngx_http_sandbox_conversations_listed(ngx_http_request_t *r,
 
     rc = ngx_http_sandbox_conversations_ask(r, ctx);
 
-    if (rc == NGX_OK && list->list.n == 0) {
+    if (rc == NGX_OK && slcf->backend->hooks->listed) {
+        rc = ngx_http_sandbox_conversations_known(r, list);
+    }
+
+    if (rc == NGX_OK && list->next == list->list.n) {
 
         rc = ngx_http_sandbox_conversations_render(r, ctx);
 
@@ -352,6 +359,64 @@ ngx_http_sandbox_conversations_ask(ngx_http_request_t *r,
     ctx->wire.operation = SANDBOX_OPERATION_SESSIONS;
     ctx->wire.render = ngx_http_sandbox_conversations_render;
     ctx->wire.data = ngx_http_sandbox_conversations_data;
+
+    return NGX_OK;
+}
+
+
+/* a mark says that there was a sandbox, and it stays until it is deleted */
+
+static ngx_int_t
+ngx_http_sandbox_conversations_known(ngx_http_request_t *r,
+    ngx_http_sandbox_conversations_t *list)
+{
+    u_char                        *p;
+    time_t                         used;
+    ngx_buf_t                     *b;
+    ngx_str_t                      name;
+    ngx_http_sandbox_loc_conf_t   *slcf;
+    sandbox_store_conversation_t  *entry;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+
+    for ( /* void */ ; list->next < list->list.n; list->next++) {
+
+        entry = &list->list.entries[list->next];
+        used = slcf->backend->hooks->listed(r, list->sessions
+                                               + list->next
+                                                 * SANDBOX_WIRE_SESSION_SIZE);
+
+        if (used == -1 && !entry->marked) {
+
+            if (ngx_http_sandbox_conversations_entry(r, list, entry, NULL)) {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        b = ngx_http_sandbox_records_room(r, &list->records,
+                                          NGX_HTTP_SANDBOX_CONVERSATIONS_ENTRY);
+        if (b == NULL) {
+            return NGX_ERROR;
+        }
+
+        name.data = (u_char *) entry->name;
+        name.len = entry->name_len;
+
+        p = ngx_sprintf(b->last, "%s{\"conversationId\":\"%V\","
+                        "\"state\":\"idle\",\"createdAt\":",
+                        list->told++ ? "," : "", &name);
+        p = ngx_http_sandbox_time(p, entry->created_ns / 1000000);
+
+        if (used != -1) {
+            p = ngx_sprintf(p, ",\"lastUsedAt\":");
+            p = ngx_http_sandbox_time(p, (uint64_t) used * 1000);
+        }
+
+        *p++ = '}';
+        b->last = p;
+    }
 
     return NGX_OK;
 }

@@ -265,9 +265,11 @@ ngx_http_sandbox_peer_refused(ngx_http_sandbox_session_t *s, ngx_err_t err)
 {
     ngx_http_sandbox_peer_cancel(s);
 
-    ngx_log_error(NGX_LOG_INFO, s->request->connection->log, err,
-                  "sandbox: no connection to the agent at %V of engine "
-                  "\"%V\"", &s->name, &s->engine->name);
+    if (s->cached) {
+        ngx_log_error(NGX_LOG_INFO, s->request->connection->log, err,
+                      "sandbox: the agent at %V of engine \"%V\" is gone, "
+                      "it is started again", &s->name, &s->engine->name);
+    }
 
     ngx_http_sandbox_agent_silent(s->zone, s->ctx->session,
                                   s->agent.address);

@@ -99,6 +99,30 @@ ngx_http_sandbox_agent_find(ngx_http_sandbox_zone_t *zone,
 }
 
 
+ngx_int_t
+ngx_http_sandbox_agent_peek(ngx_http_sandbox_zone_t *zone,
+    const u_char *session, ngx_http_sandbox_agent_t *agent)
+{
+    ngx_http_sandbox_agent_node_t  *an;
+
+    if (zone->agents == NULL) {
+        return NGX_DECLINED;
+    }
+
+    ngx_shmtx_lock(&zone->shpool->mutex);
+
+    an = ngx_http_sandbox_agent_lookup(zone->agents, session);
+
+    if (an) {
+        *agent = an->agent;
+    }
+
+    ngx_shmtx_unlock(&zone->shpool->mutex);
+
+    return an ? NGX_OK : NGX_DECLINED;
+}
+
+
 void
 ngx_http_sandbox_agent_place(ngx_http_sandbox_zone_t *zone,
     const u_char *session, const ngx_http_sandbox_agent_t *agent)
@@ -118,10 +142,12 @@ ngx_http_sandbox_agent_place(ngx_http_sandbox_zone_t *zone,
 
         if (an) {
             an->agent.instance = agent->instance;
+            an->agent.stored = agent->stored;
         }
 
     } else if (an->agent.engine != agent->engine) {
         an->agent.instance = 0;
+        an->agent.stored = 0;
     }
 
     if (an) {
@@ -164,7 +190,31 @@ ngx_http_sandbox_agent_silent(ngx_http_sandbox_zone_t *zone,
 
 void
 ngx_http_sandbox_agent_result(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, uint64_t instance, ngx_uint_t lost)
+    const u_char *session, const ngx_http_sandbox_agent_t *agent)
+{
+    ngx_http_sandbox_agent_node_t  *an;
+
+    if (zone->agents == NULL) {
+        return;
+    }
+
+    ngx_shmtx_lock(&zone->shpool->mutex);
+
+    an = ngx_http_sandbox_agent_lookup(zone->agents, session);
+
+    if (an && an->agent.engine == agent->engine) {
+        an->agent.instance = agent->instance;
+        an->agent.lost = agent->lost;
+        an->agent.stored = agent->stored;
+    }
+
+    ngx_shmtx_unlock(&zone->shpool->mutex);
+}
+
+
+void
+ngx_http_sandbox_agent_fresh(ngx_http_sandbox_zone_t *zone,
+    const u_char *session)
 {
     ngx_http_sandbox_agent_node_t  *an;
 
@@ -177,8 +227,7 @@ ngx_http_sandbox_agent_result(ngx_http_sandbox_zone_t *zone,
     an = ngx_http_sandbox_agent_lookup(zone->agents, session);
 
     if (an) {
-        an->agent.instance = instance;
-        an->agent.lost = lost;
+        an->agent.instance = 0;
     }
 
     ngx_shmtx_unlock(&zone->shpool->mutex);

@@ -17,15 +17,19 @@
 #define NGX_HTTP_SANDBOX_WIPED   2               /* it lost its files */
 
 
+#define NGX_HTTP_SANDBOX_NO_ENGINE  ((ngx_uint_t) -1)
+
+
 /* a session, copied out of the zone */
 
 typedef struct {
-    ngx_uint_t                     engine;       /* number */
+    ngx_uint_t                     engine;       /* number, or NO_ENGINE */
     uint32_t                       definition;   /* image, network: a hash */
     uint64_t                       generation;
     in_addr_t                      address;      /* 0: not known */
     uint64_t                       instance;     /* 0: not known */
     ngx_uint_t                     lost;         /* ..._KEPT and so on */
+    ngx_uint_t                     stored;       /* 1: so is it in the store */
     time_t                         used;
 } ngx_http_sandbox_agent_t;
 
@@ -34,8 +38,12 @@ typedef struct {
 struct ngx_http_sandbox_agents_s *ngx_http_sandbox_agents_create(
     ngx_slab_pool_t *shpool, size_t size);
 
-/* NGX_OK: *agent is a copy.  NGX_DECLINED: it is not known. */
+/* NGX_OK: *agent is a copy, and it is used.  NGX_DECLINED: not known. */
 ngx_int_t ngx_http_sandbox_agent_find(ngx_http_sandbox_zone_t *zone,
+    const u_char *session, ngx_http_sandbox_agent_t *agent);
+
+/* The same, to look at it only. */
+ngx_int_t ngx_http_sandbox_agent_peek(ngx_http_sandbox_zone_t *zone,
     const u_char *session, ngx_http_sandbox_agent_t *agent);
 
 /*
@@ -50,9 +58,13 @@ void ngx_http_sandbox_agent_place(ngx_http_sandbox_zone_t *zone,
 void ngx_http_sandbox_agent_silent(ngx_http_sandbox_zone_t *zone,
     const u_char *session, in_addr_t address);
 
-/* Its instance, 0: not known; and what was lost. */
+/* Its instance, 0: not known; what was lost; whether the store knows. */
 void ngx_http_sandbox_agent_result(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, uint64_t instance, ngx_uint_t lost);
+    const u_char *session, const ngx_http_sandbox_agent_t *agent);
+
+/* A fresh one was asked for: its instance will be another one. */
+void ngx_http_sandbox_agent_fresh(ngx_http_sandbox_zone_t *zone,
+    const u_char *session);
 
 /* It was deleted. */
 void ngx_http_sandbox_agent_forget(ngx_http_sandbox_zone_t *zone,

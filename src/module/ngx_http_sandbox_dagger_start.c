@@ -21,8 +21,6 @@
 
 
 static void ngx_http_sandbox_dagger_cleanup(void *data);
-static ngx_int_t ngx_http_sandbox_dagger_choose(
-    ngx_http_sandbox_session_t *s);
 static const ngx_http_sandbox_engine_t *ngx_http_sandbox_dagger_engine(
     ngx_http_sandbox_session_t *s, ngx_uint_t number);
 static const ngx_http_sandbox_engine_t *ngx_http_sandbox_dagger_hash(
@@ -55,6 +53,11 @@ static ngx_int_t ngx_http_sandbox_dagger_refused(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 static void ngx_http_sandbox_dagger_ended(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
+static void ngx_http_sandbox_dagger_result(ngx_http_sandbox_session_t *s);
+static void ngx_http_sandbox_dagger_note(ngx_http_sandbox_session_t *s,
+    uint64_t instance);
+static time_t ngx_http_sandbox_dagger_listed(ngx_http_request_t *r,
+    const u_char *session);
 static ngx_int_t ngx_http_sandbox_dagger_notice(ngx_http_sandbox_ctx_t *ctx,
     ngx_str_t *code, ngx_str_t *detail);
 
@@ -64,6 +67,7 @@ const ngx_http_sandbox_hooks_t  ngx_http_sandbox_dagger_hooks = {
     ngx_http_sandbox_dagger_report,
     ngx_http_sandbox_dagger_refused,
     ngx_http_sandbox_dagger_ended,
+    ngx_http_sandbox_dagger_listed,
     ngx_http_sandbox_dagger_notice
 };
 
@@ -122,6 +126,11 @@ ngx_http_sandbox_dagger_start(ngx_http_request_t *r,
     s->attempts = 0;
     s->sends = 0;
     s->fresh |= ((ctx->wire.flags & SANDBOX_FLAG_FRESH) != 0);
+
+    if (s->fresh || ctx->wire.operation == SANDBOX_OPERATION_RESET) {
+        ngx_http_sandbox_agent_fresh(s->zone, ctx->session);
+    }
+
     s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_WAIT;
 
     return ngx_http_sandbox_dagger_choose(s);
@@ -140,7 +149,7 @@ ngx_http_sandbox_dagger_cleanup(void *data)
 
 /* the engine that has its files, else the first of those that are ready */
 
-static ngx_int_t
+ngx_int_t
 ngx_http_sandbox_dagger_choose(ngx_http_sandbox_session_t *s)
 {
     ngx_uint_t                        known;
@@ -153,7 +162,14 @@ ngx_http_sandbox_dagger_choose(ngx_http_sandbox_session_t *s)
              == NGX_OK);
 
     if (!known) {
-        ngx_memzero(&s->agent, sizeof(ngx_http_sandbox_agent_t));
+
+        if (slcf->store && s->ctx->conversation.len && s->record == NULL) {
+            return ngx_http_sandbox_dagger_watch(s) == NGX_OK
+                   ? ngx_http_sandbox_record_read(s) : NGX_ERROR;
+        }
+
+        s->agent = s->found;
+        known = s->recorded;
     }
 
     engine = known ? ngx_http_sandbox_dagger_engine(s, s->agent.engine)
@@ -193,6 +209,7 @@ ngx_http_sandbox_dagger_choose(ngx_http_sandbox_session_t *s)
 
         s->agent.lost = NGX_HTTP_SANDBOX_MOVED;
         s->agent.instance = 0;
+        s->agent.stored = 0;
         s->agent.address = 0;
     }
 
@@ -460,12 +477,6 @@ ngx_http_sandbox_dagger_changed(ngx_http_sandbox_session_t *s)
         {
             s->until = until;
         }
-
-        if (s->query.status == NGX_DECLINED) {
-            ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
-                          "sandbox: engine \"%V\" could not start an agent: "
-                          "%V", &s->engine->name, &s->query.message);
-        }
     }
 
     ngx_http_sandbox_engine_read(s->zone, s->engine, &now);
@@ -484,8 +495,10 @@ ngx_http_sandbox_dagger_changed(ngx_http_sandbox_session_t *s)
         return NGX_OK;
     }
 
+    /* what it said is in the log already */
+
     if (s->query.status == NGX_DECLINED) {
-        return ngx_http_sandbox_dagger_failed(s, "it refused");
+        return ngx_http_sandbox_dagger_failed(s, NULL);
     }
 
     return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_SERVICE_UNAVAILABLE,
@@ -528,10 +541,12 @@ static ngx_int_t
 ngx_http_sandbox_dagger_failed(ngx_http_sandbox_session_t *s,
     const char *what)
 {
-    ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
-                  "sandbox: engine \"%V\" gave no agent: %s; look at the "
-                  "engine's own log, and at \"sandbox_dagger_image\"",
-                  &s->engine->name, what);
+    if (what) {
+        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                      "sandbox: engine \"%V\" gave no agent: %s; look at "
+                      "the engine's own log, and at "
+                      "\"sandbox_dagger_image\"", &s->engine->name, what);
+    }
 
     return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_BAD_GATEWAY,
                                           "engine_failed",
@@ -550,7 +565,14 @@ ngx_http_sandbox_dagger_refuse(ngx_http_sandbox_session_t *s,
         s->ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
     }
 
-    /* a problem is one answer, whatever was asked for */
+    return ngx_http_sandbox_dagger_problem(s);
+}
+
+
+ngx_int_t
+ngx_http_sandbox_dagger_problem(ngx_http_sandbox_session_t *s)
+{
+    /* it is one answer, whatever was asked for */
 
     s->ctx->answer = NULL;
     s->ctx->stream = NULL;
@@ -746,9 +768,115 @@ ngx_http_sandbox_dagger_ended(ngx_http_request_t *r,
 
     ngx_http_sandbox_dagger_give(s);
 
-    if (ctx->wire.operation == SANDBOX_OPERATION_DELETE) {
+    switch (ctx->wire.operation) {
+
+    case SANDBOX_OPERATION_DELETE:
         ngx_http_sandbox_agent_forget(s->zone, ctx->session);
+        break;
+
+    case SANDBOX_OPERATION_COMMAND:
+        ngx_http_sandbox_dagger_result(s);
+        break;
+
+    case SANDBOX_OPERATION_RESET:
+        ngx_http_sandbox_dagger_note(s,
+                              ctx->wire.result.number[SANDBOX_TAG_INSTANCE]);
+        break;
+
+    case SANDBOX_OPERATION_FILE_WRITE:
+
+        /* where it is; what is new about it the next command tells */
+
+        ngx_http_sandbox_dagger_note(s, 0);
     }
+}
+
+
+/*
+ * A sandbox that was made for this, though there was one and nobody wanted a
+ * fresh one: the engine has lost it.
+ */
+
+static void
+ngx_http_sandbox_dagger_result(ngx_http_sandbox_session_t *s)
+{
+    uint64_t                    instance;
+    ngx_http_sandbox_agent_t    agent;
+    ngx_http_sandbox_result_t  *result;
+
+    result = &s->ctx->wire.result;
+    instance = result->number[SANDBOX_TAG_INSTANCE];
+
+    if (ngx_http_sandbox_agent_peek(s->zone, s->ctx->session, &agent)
+        == NGX_OK)
+    {
+        s->agent.instance = agent.instance;
+        s->agent.stored = agent.stored;
+    }
+
+    if (result->number[SANDBOX_TAG_CREATED] && s->agent.instance
+        && instance > s->agent.instance && !s->fresh
+        && s->lost == NGX_HTTP_SANDBOX_KEPT)
+    {
+        s->lost = NGX_HTTP_SANDBOX_WIPED;
+        ngx_log_error(NGX_LOG_WARN, s->request->connection->log, 0,
+                      "sandbox: engine \"%V\" has lost the files of a "
+                      "conversation: an engine that is killed wipes its "
+                      "volumes when it starts", &s->engine->name);
+    }
+
+    if (result->number[SANDBOX_TAG_OUTCOME] != SANDBOX_OUTCOME_DELETED) {
+        ngx_http_sandbox_dagger_note(s, instance);
+    }
+}
+
+
+/* zone and store learn of it, unless they know; instances rise */
+
+static void
+ngx_http_sandbox_dagger_note(ngx_http_sandbox_session_t *s, uint64_t instance)
+{
+    ngx_uint_t  same;
+
+    if (instance <= s->agent.instance) {
+        instance = s->agent.instance;
+    }
+
+    same = (s->agent.stored && instance == s->agent.instance);
+
+    if (same && s->agent.lost == NGX_HTTP_SANDBOX_KEPT) {
+        return;
+    }
+
+    s->agent.instance = instance;
+    s->agent.stored = 1;
+
+    /* a command's result has told it */
+
+    if (s->ctx->wire.operation == SANDBOX_OPERATION_COMMAND) {
+        s->agent.lost = NGX_HTTP_SANDBOX_KEPT;
+    }
+
+    ngx_http_sandbox_agent_result(s->zone, s->ctx->session, &s->agent);
+
+    if (!same) {
+        ngx_http_sandbox_record_write(s, instance);
+    }
+}
+
+
+/* to ask all engines would start all agents */
+
+static time_t
+ngx_http_sandbox_dagger_listed(ngx_http_request_t *r, const u_char *session)
+{
+    ngx_http_sandbox_agent_t       agent;
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
+
+    return ngx_http_sandbox_agent_peek(&smcf->zone, session, &agent)
+           == NGX_OK ? agent.used : -1;
 }
 
 

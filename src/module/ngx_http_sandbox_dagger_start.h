@@ -15,6 +15,7 @@
 #include "ngx_http_sandbox_dagger.h"
 #include "ngx_http_sandbox_dagger_session.h"
 #include "ngx_http_sandbox_stage.h"
+#include "ngx_http_sandbox_store.h"
 
 
 #define NGX_HTTP_SANDBOX_AGENT_PORT    9000
@@ -36,6 +37,8 @@ struct ngx_http_sandbox_session_s {
     const ngx_http_sandbox_engine_t *engine;     /* NULL: not chosen */
     ngx_http_sandbox_engine_state_t  state;      /* of it */
     ngx_http_sandbox_agent_t       agent;        /* as it is, or will be */
+    ngx_http_sandbox_agent_t       found;        /* by the store */
+    struct sandbox_store_engine_s *record;       /* NULL: it was not asked */
     u_char                         secret[SANDBOX_WIRE_KEY_SIZE];
 
     /* questions */
@@ -63,8 +66,7 @@ struct ngx_http_sandbox_session_s {
     ngx_uint_t                     lost;         /* tells the result */
 
     unsigned                       running:1;    /* it has a run slot */
-    unsigned                       recorded:1;   /* the store was asked */
-    unsigned                       moved:1;      /* to another engine */
+    unsigned                       recorded:1;   /* the store has it */
     unsigned                       cached:1;     /* the zone's address */
     unsigned                       silent:1;     /* not even a refusal */
     unsigned                       fresh:1;      /* it was asked for */
@@ -76,6 +78,12 @@ struct ngx_http_sandbox_session_s {
 /* The problem goes to the client, whatever waits for an answer. */
 ngx_int_t ngx_http_sandbox_dagger_refuse(ngx_http_sandbox_session_t *s,
     ngx_uint_t status, const char *code, const char *detail);
+
+/* Likewise ctx->problem, as it is. */
+ngx_int_t ngx_http_sandbox_dagger_problem(ngx_http_sandbox_session_t *s);
+
+/* Which engine, and on; the first step. */
+ngx_int_t ngx_http_sandbox_dagger_choose(ngx_http_sandbox_session_t *s);
 
 /* The step comes in so many milliseconds, unless the client goes. */
 void ngx_http_sandbox_dagger_later(ngx_http_sandbox_session_t *s,
@@ -93,6 +101,14 @@ ngx_int_t ngx_http_sandbox_dagger_again(ngx_http_sandbox_session_t *s);
 
 /* There is an agent, but no way to it. */
 ngx_int_t ngx_http_sandbox_dagger_unreached(ngx_http_sandbox_session_t *s);
+
+
+/* ngx_http_sandbox_dagger_record.c: what the store knows of the session */
+
+/* s->found, then ngx_http_sandbox_dagger_choose(). */
+ngx_int_t ngx_http_sandbox_record_read(ngx_http_sandbox_session_t *s);
+void ngx_http_sandbox_record_write(ngx_http_sandbox_session_t *s,
+    uint64_t instance);
 
 
 /* ngx_http_sandbox_dagger_ask.c: questions and answers */

@@ -32,6 +32,13 @@ struct ngx_http_sandbox_hooks_s {
     void                         (*ended)(ngx_http_request_t *r,
                                           ngx_http_sandbox_ctx_t *ctx);
 
+    /*
+     * Of a list of conversations, without asking anybody: when one's sandbox
+     * was used last, or -1.  NULL: SESSIONS is asked.
+     */
+    time_t                       (*listed)(ngx_http_request_t *r,
+                                           const u_char *session);
+
     /* what the result is to tell beside it: NGX_OK, or NGX_DECLINED */
     ngx_int_t                    (*notice)(ngx_http_sandbox_ctx_t *ctx,
                                            ngx_str_t *code,

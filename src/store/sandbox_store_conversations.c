@@ -200,7 +200,9 @@ sandbox_store_conversation_read(int dir, const char *component,
 
     /* one that has only files was never marked */
 
-    if (fstatat(dir, path, &st, AT_SYMLINK_NOFOLLOW) == -1
+    entry->marked = (fstatat(dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0);
+
+    if (!entry->marked
         && (fstatat(dir, component, &st, AT_SYMLINK_NOFOLLOW) == -1
             || !S_ISDIR(st.st_mode)))
     {

@@ -16,6 +16,7 @@ typedef struct {
     uint64_t                       created_ns;   /* since 1970; its order */
     unsigned                       name_len;
     unsigned                       files;        /* it has, or had, some */
+    unsigned                       marked;       /* a sandbox was made */
     char                           name[SANDBOX_STORE_MAX_CONVERSATION];
 } sandbox_store_conversation_t;
 

@@ -77,6 +77,17 @@ def listen(address, port, wait=10):
             time.sleep(0.05)
 
 
+class Mock(mock_runner.Mock):
+    first = 0                       # instance of a volume that is new
+
+    def session(self, key):
+        new = key not in self.sessions
+        session = super().session(key)
+        if new:
+            session.instance = self.first
+        return session
+
+
 class Agent:
     """Of one service; `mock` has the sessions and the secret."""
 
@@ -95,7 +106,8 @@ class Agent:
         self.listener = None
         volume = engine.volumes.setdefault(self.session, {})
         if "mock" not in volume:
-            volume["mock"] = mock_runner.Mock(b"")
+            volume["mock"] = Mock(b"")
+            volume["mock"].first = engine.wipes * 1000
         self.mock = volume["mock"]
         self.secret = bytes.fromhex(environment["SANDBOX_ENGINE_SECRET"])
 
@@ -171,6 +183,7 @@ class Engine:
         self.generation = int(time.time() * 1000) + number
         self.domain = "e%d.dagger.local" % number
         self.volumes = {}           # session: what is in it
+        self.wipes = 1              # instances rise
         self.agents = {}            # definition: Agent
         self.hosts = {}             # name: Agent
         self.queries = []           # "volumes", "service", "exec"
@@ -203,6 +216,7 @@ class Engine:
         self.end_agents()
         if wipe:
             self.volumes = {}
+            self.wipes += 1
 
     def end_agents(self):
         with self.lock:

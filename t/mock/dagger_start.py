@@ -2,14 +2,21 @@
 """The way from a request to an agent on an engine: which engine, which address,
 what a death on the way costs, and what a client is told."""
 
+import json
 import os
+import signal
+import socket
 import sys
+import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from dagger_mock import World                               # noqa: E402
-from gateway import Gateway, wait_for                       # noqa: E402
-from tap import check, main, same, test                     # noqa: E402
+import h2                                                    # noqa: E402
+import wire                                                  # noqa: E402
+from dagger_mock import World                                # noqa: E402
+from gateway import SLOW, Gateway, alive, token, wait_for    # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
 
 g = None
 world = None
@@ -18,11 +25,21 @@ world = None
 def start():
     global g, world
     world = World(engines=3)
-    g = Gateway(runner=None, workers=2, log_level="info",
-                location=world.lines("move=2s"))
+    g = Gateway(runner=None, workers=2, log_level="info")
+    g.options["location"] = world.lines("move=5s") \
+        + "sandbox_store %s/store;" % g.dir
+    g.options["http"] = "sandbox_zone sandbox:1m running=4;"
+    g.options["server"] = """
+        location /bare/ {
+            sandbox on;
+            sandbox_realm bare;
+            sandbox_jwt_secret_file %s/jwt.key;
+            %s
+        }
+    """ % (g.dir, world.lines("move=5s"))
     world.own(g)
     g.start()
-    g.wait_ready()
+    ready()
 
 
 def stop():
@@ -30,26 +47,268 @@ def stop():
     world.end()
 
 
+def ready(n=3):
+    """nginx knows that so many engines are ready."""
+    wait_for(lambda: g.request("GET", "v1/limits").json["engines"]["ready"]
+             == n, 30, "%d engines that are ready" % n)
+
+
 def run(conversation, text="echo", **fields):
     return g.command(conversation, text, **fields)
 
 
-def holder(conversation):
-    """The engine that has an agent of that conversation, and the agent."""
-    return [(e, a) for e in world.engines for a in e.agents.values()
-            if a.alive]
-
-
-@test("a command reaches an agent, the next one goes straight to it")
-def first():
-    r = run("first")
+def good(conversation, text="echo"):
+    r = run(conversation, text)
     same(r.status, 200, r)
-    engine, = [e for e in world.engines if e.queries]
+    return r.json
+
+
+def events(conversation, text="echo"):
+    return g.request("POST", "v1/conversations/%s/commands" % conversation,
+                     {"command": text},
+                     headers={"Accept": "text/event-stream"})
+
+
+def save(conversation):
+    return g.request("POST", "v1/conversations/%s/files" % conversation,
+                     {"path": "x.txt"})
+
+
+def lost(result):
+    return [n for n in result["stagingNotices"]
+            if n["code"] == "sandbox_lost"]
+
+
+def holder(conversation):
+    """The engine that was asked for that conversation, and its agent."""
+    before = {e: len(e.queries) for e in world.engines}
+    agents = {a for e in world.engines for a in e.started}
+    good(conversation)
+    new = [a for e in world.engines for a in e.started if a not in agents]
+    if new:
+        return new[-1].engine, new[-1]
+    return None, [e for e in world.engines if len(e.queries) > before[e]]
+
+
+def open_descriptors():
+    out = 0
+    for pid in g.workers():
+        for name in os.listdir("/proc/%d/fd" % pid):
+            try:
+                link = os.readlink("/proc/%d/fd/%s" % (pid, name))
+            except OSError:
+                continue
+            out += link.startswith("socket:")
+    return out
+
+
+@test("dagger/first: a command reaches an agent, the next goes straight to it")
+def first():
+    engine, agent = holder("first")
     same(engine.queries, ["volumes", "service"])
+    asked = len(world.names.asked)
     for _ in range(5):
-        same(run("first").status, 200)
+        same(lost(good("first")), [])
     same(engine.queries, ["volumes", "service"])
-    same(len(world.names.asked), 1)
+    same(len(world.names.asked), asked)
+    same(agent.connections, 6)
+
+
+@test("dagger/definition: what an agent is given, and what it is sent")
+def definition():
+    engine, agent = holder("definition")
+    e = agent.environment
+    same(e["SANDBOX_ENGINE_NETWORK"], "none")
+    same(int(e["SANDBOX_ENGINE_EPOCH"]), engine.generation)
+    import hashlib
+    import hmac
+    preamble = agent.preambles[-1]
+    same(preamble.session.hex(), e["SANDBOX_ENGINE_SESSION"])
+    secret = hmac.new(g.key, preamble.session
+                      + engine.generation.to_bytes(8, "big"),
+                      hashlib.sha256).digest()
+    same(preamble.key, secret)
+    same(e["SANDBOX_ENGINE_SECRET"], secret.hex())
+    same(preamble.base, 600, "idle seconds, as sandbox_zone has them")
+
+
+@test("dagger/choice: conversations spread, and each stays where it is")
+def choice():
+    place = {}
+    for n in range(24):
+        engine, agent = holder("spread-%d" % n)
+        place[n] = engine
+    check(len(set(place.values())) == 3, "24 conversations on three engines",
+          place)
+    for n in range(24):
+        good("spread-%d" % n)
+    same(sum(len(e.started) for e in world.engines),
+         len({(a.session) for e in world.engines for a in e.started}),
+         "agents, one a session")
+
+
+@test("dagger/idle: an agent that ended is started again, unnoticed")
+def idle():
+    engine, agent = holder("idle")
+    agent.end()
+    same(lost(good("idle")), [])
+    same(len([a for a in engine.started if a.session == agent.session]), 2)
+    good("idle")
+    same(len([a for a in engine.started if a.session == agent.session]), 2)
+
+
+@test("dagger/backlog: one that ends with requests in its backlog")
+def backlog():
+    engine, agent = holder("backlog")
+    agent.drop = 1
+    same(lost(good("backlog")), [])
+    # once more, not for ever
+    agent.drop = 1000
+    r = run("backlog")
+    same((r.status, r.json["code"]), (503, "runner_lost"), r)
+    check("nothing was started" in r.json["detail"], r.json)
+    agent.drop = 0
+    good("backlog")
+
+
+@test("dagger/head: after HEAD nothing is sent again")
+def head():
+    engine, agent = holder("head")
+    before = agent.connections
+    r = run("head", "mock: head close")
+    same((r.status, r.json["outcome"]), (200, "runner_lost"), r)
+    same(agent.connections, before + 1)
+    good("head")
+
+
+@test("dagger/fenced: an agent that another one has fenced, a wrong secret")
+def fenced():
+    engine, agent = holder("fenced")
+    agent.fenced = True
+    before = agent.connections
+    r = run("fenced")
+    same((r.status, r.json["code"]), (503, "fenced"), r)
+    same(agent.connections, before + 2, "it was tried twice")
+    agent.fenced = False
+    good("fenced")
+    agent.secret = bytes(32)
+    r = run("fenced")
+    same((r.status, r.json["code"]), (503, "unauthorized_peer"), r)
+    agent.end()
+    good("fenced")
+
+
+@test("dagger/coming: an agent listens some time after its start")
+def coming():
+    for engine in world.engines:
+        engine.delay = 0.4
+    try:
+        for n in range(4):
+            good("coming-%d" % n)
+    finally:
+        for engine in world.engines:
+            engine.delay = 0
+
+
+@test("dagger/name: the name server knows it some time after its start")
+def name():
+    world.names.missing = 3
+    good("name")
+    same(world.names.missing, 0)
+
+
+@test("dagger/generation: another session of the engine, another agent")
+def generation():
+    engine, agent = holder("generation")
+    engine.renew()
+    result = good("generation")
+    same(lost(result), [])
+    second = engine.agent(agent.session)
+    check(second is not agent and second.epoch > agent.epoch, second)
+    good("generation")
+    same(engine.agent(agent.session), second)
+
+
+@test("dagger/wiped: an engine that lost its volumes; the next result says so")
+def wiped():
+    engine, agent = holder("wiped")
+    engine.down()
+    engine.generation += 1000
+    engine.up()
+    result = good("wiped")
+    notice, = lost(result)
+    same(notice["name"], "")
+    check("lost its files" in notice["detail"], notice)
+    check(str(engine.port) not in json.dumps(result["stagingNotices"]), notice)
+    same(lost(good("wiped")), [])
+
+
+@test("dagger/wiped-store: nor does a restart of nginx make it forget")
+def wiped_store():
+    engine, agent = holder("restart")
+    time.sleep(0.3)
+    g.end(g.nginx, signal.SIGTERM)
+    engine.down()
+    engine.generation += 1000
+    engine.up()
+    g.start_nginx()
+    ready()
+    notice, = lost(good("restart"))
+    check("lost its files" in notice["detail"], notice)
+
+
+@test("dagger/fresh: what was asked for is no loss")
+def fresh():
+    engine, agent = holder("fresh")
+    same(lost(run("fresh", fresh=True).json), [])
+    same(lost(good("fresh")), [])
+    r = g.request("POST", "v1/conversations/fresh/reset")
+    same(r.status, 200, r)
+    same(lost(good("fresh")), [])
+    same(g.request("DELETE", "v1/conversations/fresh").status, 204)
+    same(lost(good("fresh")), [])
+
+
+@test("dagger/moved: an engine that stays away: 503, then another one")
+def moved():
+    engine, agent = holder("moved")
+    engine.down()
+    r = run("moved")
+    codes = set()
+    end = time.monotonic() + 60 * SLOW
+    while r.status == 503 and time.monotonic() < end:
+        codes.add(r.json["code"])
+        check("Retry-After" in r.headers, r)
+        time.sleep(0.2)
+        r = run("moved")
+    same(r.status, 200, r)
+    same(codes, {"engine_unreachable"})
+    notice, = lost(r.json)
+    check("engine is gone" in notice["detail"], notice)
+    same(lost(good("moved")), [])
+    engine.generation += 1000
+    engine.up()
+    ready()
+    same(lost(good("moved")), [], "it stays where it is now")
+    second = [a for e in world.engines for a in e.started
+              if a.session == agent.session and e is not engine]
+    same(len(second), 1)
+
+
+@test("dagger/none: no engine at all is said at once, everywhere")
+def none():
+    for engine in world.engines:
+        engine.down()
+    ready(0)
+    for r in (run("none"), events("none"), save("none"),
+              g.request("GET", "v1/conversations/none"),
+              g.request("GET", "v1/conversations/none/fs/x")):
+        same((r.status, r.json["code"]), (503, "runner_unreachable"), r)
+        check("Retry-After" in r.headers, r)
+    for engine in world.engines:
+        engine.generation += 1000
+        engine.up()
+    ready()
 
 
 main(start, stop)

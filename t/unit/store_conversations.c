@@ -7,6 +7,7 @@
 /* link: src/store/sandbox_store_disk.c src/store/sandbox_store_write.c */
 /* link: src/store/sandbox_store_lock.c src/store/sandbox_store_sweep.c */
 /* link: src/store/sandbox_store_conversations.c */
+/* link: src/store/sandbox_store_engine.c src/wire/sandbox_wire.c */
 /* link: src/wire/sandbox_utf8.c -lcrypto */
 
 #include <fcntl.h>
@@ -18,6 +19,7 @@
 
 #include "test.h"
 #include "sandbox_store_conversations.h"
+#include "sandbox_store_engine.h"
 
 
 static void nobody(void);
@@ -27,6 +29,7 @@ static void strangers(void);
 static void forgotten(void);
 
 static void full(void);
+static void engine(void);
 
 static unsigned long long usage(void);
 static void mark(const char *name);
@@ -63,6 +66,7 @@ main(void)
     strangers();
     forgotten();
     full();
+    engine();
 
     free(found.entries);
     snprintf(command, sizeof(command), "rm -rf %s", root);
@@ -233,6 +237,67 @@ full(void)
     is_number(usage(), before + SANDBOX_STORE_BLOCK, "and is not counted twice");
     is_number(sandbox_store_drop(&place, &fault), SANDBOX_STORE_OK, "dropped");
     is_number(usage(), before, "and given back");
+}
+
+
+/* its record lies in the mark, and changes neither time nor bytes of it */
+
+static void
+engine(void)
+{
+    int                     fd;
+    char                    path[SANDBOX_STORE_MAX_PATH + 8];
+    uint64_t                before;
+    struct stat             first, second;
+    sandbox_store_engine_t  one, two;
+
+    (void) sandbox_store_place(&place, root, "r", 1, tenant, user, "e", 1);
+
+    is_number(sandbox_store_engine_read(&place, &one, &fault),
+              SANDBOX_STORE_MISSING, "no mark, no engine");
+
+    mark("e");
+    is_number(sandbox_store_engine_read(&place, &one, &fault),
+              SANDBOX_STORE_MISSING, "a mark has none at first");
+
+    snprintf(path, sizeof(path), "%s/used", place.conversation);
+    date("e", 0, 1234);
+    ok(stat(path, &first) == 0, "the mark is there");
+    before = usage();
+
+    memset(&one, 0, sizeof(one));
+    one.instance = 0x0102030405060708;
+    one.name_len = SANDBOX_STORE_MAX_ENGINE;
+    memset(one.name, 'n', sizeof(one.name));
+
+    is_number(sandbox_store_engine_write(&place, &one, 0, &fault),
+              SANDBOX_STORE_OK, "an engine is noted");
+    is_number(sandbox_store_engine_read(&place, &two, &fault),
+              SANDBOX_STORE_OK, "and read");
+    is_bytes(&two, sizeof(two), &one, sizeof(one), "as it was written");
+
+    one.instance = 2;
+    one.name_len = 3;
+    memset(one.name, 0, sizeof(one.name));
+    memcpy(one.name, "e-2", 3);
+    (void) sandbox_store_engine_write(&place, &one, 0, &fault);
+    (void) sandbox_store_engine_read(&place, &two, &fault);
+    is_bytes(&two, sizeof(two), &one, sizeof(one), "another one likewise");
+
+    ok(stat(path, &second) == 0, "the mark is there");
+    is_number(second.st_mtim.tv_sec, first.st_mtim.tv_sec,
+              "the order of conversations stays");
+    is_number(usage(), before, "and what is counted");
+
+    fd = open(path, O_WRONLY);
+    ok(fd != -1 && pwrite(fd, "x", 1, 12) == 1, "a byte is damaged");
+    close(fd);
+    is_number(sandbox_store_engine_read(&place, &two, &fault),
+              SANDBOX_STORE_MISSING, "then it says nothing");
+
+    (void) sandbox_store_place(&place, root, "r", 1, tenant, user, "new", 3);
+    is_number(sandbox_store_engine_write(&place, &one, before, &fault),
+              SANDBOX_STORE_TENANT_FULL, "nor without room for a mark");
 }
 
 
