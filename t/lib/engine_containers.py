@@ -166,7 +166,8 @@ def closed(sock):
 
 
 class Volume:
-    """A folder of a key; what has it alone holds `lock`."""
+    """A folder of a key, an overlay when it has an owner; what has it alone
+    holds `lock`."""
 
     def __init__(self, folder, sharing):
         self.folder = folder
@@ -174,9 +175,12 @@ class Volume:
         self.merged = folder + "/merged"
 
     def mount(self, owner):
+        if not owner:
+            os.makedirs(self.merged, exist_ok=True)
+            return
         for name in ("lower", "upper", "work", "merged"):
             os.makedirs(self.folder + "/" + name, exist_ok=True)
-        if owner and not os.path.exists(self.folder + "/owned"):
+        if not os.path.exists(self.folder + "/owned"):
             user, _, group = owner.partition(":")
             for name in ("lower", "upper"):
                 os.chown(self.folder + "/" + name, int(user),
@@ -206,8 +210,7 @@ class ContainerEngine(Engine):
         self.cache = os.path.realpath(cache) + "/engine"
         self.exec_delay = exec_delay
         self.network = Network(network)
-        self.network.silent = unreachable == "silent"
-        self.network.astray = unreachable == "astray"
+        self.network.mode = self.names_mode
         self.results = {}           # by digest
         self.numbers = {}           # the same by number
         self.count = FIRST
@@ -221,12 +224,24 @@ class ContainerEngine(Engine):
         self.boxes = 0
         self.objects = threading.RLock()
         self.load(wipe)
+        with open(self.root + "/names", "w") as f:
+            f.write(unreachable or "")
+
+    def names_mode(self):
+        """Said by a file, so that a test can change it."""
+        with open(self.root + "/names") as f:
+            return f.read().strip()
+
+    def fault(self, text):
+        super().fault(text)
+        print("fault: " + text, file=sys.stderr, flush=True)
 
     # what is kept over an end, and lost by a crash
 
     def load(self, wipe):
         state = self.root + "/state"
         os.makedirs(self.root, exist_ok=True)
+        self.disk()
         try:
             with open(state, "rb") as f:
                 kept = None if wipe else pickle.load(f)
@@ -235,7 +250,8 @@ class ContainerEngine(Engine):
         if os.path.exists(state):
             os.remove(state)
         for name in os.listdir(self.root):
-            if kept and name in ("volumes", "results", "layers"):
+            if name == "lost+found" \
+                    or kept and name in ("volumes", "results", "layers"):
                 continue
             path = self.root + "/" + name
             if os.path.isdir(path):
@@ -245,10 +261,23 @@ class ContainerEngine(Engine):
         for name in ("volumes", "results", "containers", "layers", "crun"):
             os.makedirs(self.root + "/" + name, exist_ok=True)
         if kept:
-            self.count, results, self.layers, self.finished = kept
+            self.count, results, self.layers, self.finished, self.images = kept
             for result in results:
                 self.results[result.digest] = result
                 self.numbers[result.number] = result
+
+    def disk(self):
+        """An overlay can't be written to an overlay: a disk in a file."""
+        kind = subprocess.run(["stat", "-fc", "%T", self.root], check=True,
+                              stdout=subprocess.PIPE).stdout.strip()
+        if kind != b"overlayfs":
+            return
+        file = self.root + ".disk"
+        if not os.path.exists(file):
+            with open(file, "wb") as f:
+                f.truncate(16 << 30)
+            subprocess.run(["mkfs.ext4", "-q", "-F", file], check=True)
+        subprocess.run(["mount", "-o", "loop", file, self.root], check=True)
 
     def save(self):
         keep = {}
@@ -262,7 +291,7 @@ class ContainerEngine(Engine):
                     result = result.parent
         with open(self.root + "/state.new", "wb") as f:
             pickle.dump((self.count, [keep[n] for n in sorted(keep)],
-                         self.layers, self.finished), f)
+                         self.layers, self.finished, self.images), f)
         os.rename(self.root + "/state.new", self.root + "/state")
 
     def terminate(self):
@@ -312,9 +341,7 @@ class ContainerEngine(Engine):
                 {"message": "internal system error"}], "data": None})
         self.check(fields, "Query", query, errors)
         if errors:
-            return 200, JSON, dumps(
-                {"errors": errors} if "path" in errors[0]
-                else {"errors": errors, "data": None})
+            return 200, JSON, dumps({"errors": errors, "data": None})
         try:
             data = self.select(fields, "Query", None, session, sock)
         except Problem as e:
@@ -812,11 +839,11 @@ class ContainerEngine(Engine):
         args = self.command(last, a, result.chain)
         if last.name == "withExec" and a.get("args"):
             box["layers"].append(last)
-        box["hostname"] = hostname
+        full = hostname + "." + domain_of(session)
+        box["hostname"] = full
         box["most"] = 1 << 16
         self.take(box, running.held)
         container = None
-        full = hostname + "." + domain_of(session)
         try:
             container = self.container(box, session, args, a.get("noInit"),
                                        None)

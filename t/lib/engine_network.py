@@ -126,8 +126,8 @@ class Network:
     def __init__(self, prefix=None):
         self.lock = threading.Lock()
         self.names = {}             # of services, in full: address
-        self.silent = False         # no name is answered
-        self.astray = False         # each name has an address of nobody
+        self.mode = lambda: ""      # "silent": no name is answered; "astray":
+                                    # each name has an address of nobody
         self.asked = []             # names, in order
         self.count = 0
         self.used = set()
@@ -240,7 +240,8 @@ class Network:
                 self.names_at.sendto(answer, peer)
 
     def answer(self, data):
-        if self.silent:
+        mode = self.mode()
+        if mode == "silent":
             return None
         number, flags, count = struct.unpack_from(">HHH", data)
         if flags & 0x8000 or count != 1:
@@ -260,7 +261,7 @@ class Network:
         flags = 0x8180 if known else (0x8183 if ours else 0x8185)
         if address is None or kind not in (1, 255):
             return struct.pack(">6H", number, flags, 1, 0, 0, 0) + question
-        if self.astray:
+        if mode == "astray":
             address = self.prefix + ".254"
         return struct.pack(">6H", number, 0x8580, 1, 1, 0, 0) + question \
             + b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 0, 4) \

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 NEWNS, NEWPID = 0x20000, 0x20000000
@@ -71,6 +72,8 @@ def options():
     p.add_argument("--exec-delay", type=float, default=0, metavar="MS")
     p.add_argument("--unreachable", choices=("silent", "astray"),
                    help="names are not answered, or with nobody's address")
+    p.add_argument("--leash", action="store_true",
+                   help="end when the input does")
     p.add_argument("--wipe", action="store_true",
                    help="begin as after a crash")
     return p.parse_args()
@@ -81,11 +84,13 @@ def program():
     alone()
     sys.path.insert(0, HERE)
     from engine_containers import ContainerEngine
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     told, wake = socket.socketpair()
     wake.setblocking(False)
     signal.set_wakeup_fd(wake.fileno())
+    if o.leash:
+        threading.Thread(target=leash, daemon=True).start()
     host, _, port = o.listen.rpartition(":")
     engine = ContainerEngine(
         root=o.root, cache=o.cache, network=o.network, wipe=o.wipe,
@@ -94,10 +99,17 @@ def program():
     with engine:
         print("ready %d %s" % (engine.port, engine.network.prefix),
               flush=True)
-        while told.recv(1)[0] != signal.SIGTERM:
+        while told.recv(1)[0] not in (signal.SIGTERM, signal.SIGINT):
             pass
         engine.terminate()
     os._exit(0)
+
+
+def leash():
+    """Ends with who has the other end of our input."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
 
 
 class Program:
@@ -127,7 +139,7 @@ class Program:
 
     def start(self, *extra, seconds=60):
         """Again at the same port, and with the same addresses."""
-        options = ["--listen", "127.0.0.1:%d" % self.port, "--root",
+        options = ["--leash", "--listen", "127.0.0.1:%d" % self.port, "--root",
                    self.root + "/engine"]
         if self.prefix:
             options += ["--network", self.prefix]
@@ -137,7 +149,7 @@ class Program:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [self.python, HERE + "/engine.py"] + options + self.extra
-                + list(extra), stdin=subprocess.DEVNULL,
+                + list(extra), stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=log, pass_fds=(inherited,))
         os.close(inherited)
         end = time.monotonic() + seconds
@@ -158,6 +170,16 @@ class Program:
         self.gateway = self.prefix + ".1"
         self.resolver = self.gateway
         return self
+
+    def names(self, mode=""):
+        """"silent": no name is answered; "astray": with nobody's address."""
+        with open(self.root + "/engine/names", "w") as f:
+            f.write(mode)
+
+    def faults(self):
+        """What it noticed of its clients that is not as it should be."""
+        with open(self.log, errors="replace") as f:
+            return [line.rstrip() for line in f if line.startswith("fault: ")]
 
     def text(self):
         with open(self.log, errors="replace") as f:
@@ -181,6 +203,7 @@ class Program:
             raise AssertionError("the engine's processes go on")
         os.close(self.all)
         self.process.stdout.close()
+        self.process.stdin.close()
         self.process = None
         end = time.monotonic() + seconds
         name = "sbx%02x%02x" % tuple(int(n) for n in
