@@ -731,7 +731,8 @@ def pinger():
     print("# %d pings, median %.2f ms, 99 %% %.2f ms, worst %.2f ms"
           % (len(slow), 1e3 * slow[len(slow) // 2],
              1e3 * slow[int(len(slow) * .99)], 1e3 * slow[-1]))
-    check(slow[-1] < 5, "a ping waited for a disk", slow[-1])
+    # one may wait for a machine that stands still, but not each hundredth
+    check(slow[int(len(slow) * .99)] < 5, "pings waited for a disk", slow[-9:])
 
 
 main(start, stop)

@@ -160,7 +160,7 @@ def results_not_read():
             for _ in range(40):
                 s = socket.socket()
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                s.settimeout(20)
+                s.settimeout(100)
                 s.connect(("127.0.0.1", g.port))
                 s.sendall(("POST /sandbox/v1/conversations/c/commands "
                            "HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s"
@@ -181,7 +181,7 @@ def held(g, text, body, sent=None, path="commands"):
     """A connection whose answer is not read; of the body the first part."""
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    s.settimeout(20)
+    s.settimeout(100)
     s.connect(("127.0.0.1", g.port))
     try:
         s.sendall(("POST /sandbox/v1/conversations/c/%s HTTP/1.1\r\n"
@@ -310,7 +310,7 @@ def log_control():
                      "Mcp-Session-Id", "Content-Type", "If-Match", "Range",
                      "User-Agent", "Authorization", "Origin"):
             with socket.create_connection(("127.0.0.1", g.port)) as s:
-                s.settimeout(20)
+                s.settimeout(100)
                 s.sendall(b"POST /sandbox/v1/conversations/c/mcp HTTP/1.1\r\n"
                           b"Host: localhost\r\nConnection: close\r\n"
                           b"Content-Length: 2\r\n%s: a\x1b[2J\x9b\xe2\x80\xae"

@@ -481,7 +481,7 @@ def http2():
 def h2_no_length():
     p = subprocess.Popen(
         ["curl", "-sS", "--noproxy", "*", "--http2-prior-knowledge",
-         "--max-time", "30", "-X", "POST", "-T", "-", "-H",
+         "--max-time", "150", "-X", "POST", "-T", "-", "-H",
          "Authorization: Bearer " + token(), "-H",
          "Content-Type: application/json", h2(RUN)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -535,7 +535,7 @@ def slow_reader():
         s = socket.socket()
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         s.connect(("127.0.0.1", g.port))
-        s.settimeout(20)
+        s.settimeout(100)
         s.sendall(request_bytes(
             path="/sandbox/v1/conversations/slow/commands",
             body=b'{"command":"mock: fill=stdout,x,200000"}'))

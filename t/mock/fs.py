@@ -180,7 +180,7 @@ def conflict():
     r = g.command("more", "mock: needed=0 error=stage_needed")
     same((r.status, r.json["code"]), (503, "staging_conflict"))
     check(r.headers["Retry-After"], r)
-    check(time.monotonic() - begun < 30, "it took long")
+    check(time.monotonic() - begun < 100, "it took long")
     seen = g.run("more", "mock: seen")["stdout"]
     same(seen.count("COMMAND"), 4, seen)
 
@@ -219,7 +219,7 @@ def held():
         same(few.command("three", "echo").status, 200, "others go on")
         same(few.command("two", text % 0, token=other).json["code"],
              "runner_lost", "another tenant's are sent")
-        first.join(60)
+        first.join(150)
         same(few.command("two", text % 0).json["code"], "runner_lost",
              "room again")
 

@@ -82,9 +82,9 @@ def runner_hangs():
         os.chmod(g.socket, 0o666)
         s.listen(64)
         started = time.monotonic()
-        r = g.command("hang", "echo", timeout=60)
+        r = g.command("hang", "echo")
         check(r.status in (503, 504), "got", r)
-        check(time.monotonic() - started < 45, "waited too long")
+        check(time.monotonic() - started < 100, "waited too long")
         check(health(g) != "ready", "a silent runner is not ready")
         s.close()
 
@@ -120,11 +120,11 @@ def no_hidden_timeout():
 def lost_pings():
     """No PING for 15 s: the runner is taken for lost, the client is told."""
     with Gateway(runner="mock") as g:
-        r = g.command("pings", "mock: head stdout=x sleep=40", timeout=60)
+        r = g.command("pings", "mock: head stdout=x sleep=140")
         same(r.status, 200)
         same(r.json["outcome"], "runner_lost")
         same(r.json["stdout"], "x")
-        r = g.command("pings", "mock: sleep=40", timeout=60)
+        r = g.command("pings", "mock: sleep=140")
         check(r.status in (503, 504), "before HEAD:", r)
         seen = json.loads(g.run("pings", "mock: seen")["stdout"])
         same(seen.count("COMMAND"), 3, "a time-out is never retried")

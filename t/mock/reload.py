@@ -130,7 +130,7 @@ class Traffic:
     def stop(self):
         self.on = False
         for thread in self.threads:
-            thread.join(30)
+            thread.join(150)
         return [t for t in self.threads if t.is_alive()]
 
 
