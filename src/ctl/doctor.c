@@ -9,6 +9,7 @@
 
 #include "ctl.h"
 #include "client.h"
+#include "doctor.h"
 #include "process.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ typedef struct {
     ctl_values_t       base_value;
     ctl_values_t       module_value;
     ctl_values_t       nginx_value;
+    ctl_doctor_dagger_t  dagger;
 
     char               runner[PATH_MAX];
     char               agent[PATH_MAX];
@@ -56,8 +58,6 @@ static int ctl_doctor_nginx(const ctl_doctor_t *doctor);
 static int ctl_doctor_module(const ctl_doctor_t *doctor);
 static int ctl_doctor_gateway(const ctl_doctor_t *doctor);
 static int ctl_doctor_egress(const ctl_doctor_t *doctor);
-static int ctl_doctor_line(int good, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 static void ctl_doctor_output(const char *output);
 static int ctl_doctor_remove(const char *path, const struct stat *st, int type,
     struct FTW *where);
@@ -81,6 +81,16 @@ ctl_doctor(int argc, char **argv)
           &doctor.module_value, 0 },
         { "nginx", "PATH", "nginx (/usr/sbin/nginx)", 1, &doctor.nginx_value,
           0 },
+        { "dagger", "ENGINE", "looks at an engine instead of a container here",
+          CTL_HOST_ENGINES, &doctor.dagger.engines, 0 },
+        { "socket", "PATH", "of sandbox-runner --dagger (" CTL_OWNER_SOCKET
+          ")", 1, &doctor.dagger.owner.socket, 0 },
+        { "key-file", "FILE", "its key (" CTL_HOST_KEY ")", 1,
+          &doctor.dagger.owner.key, 0 },
+        { "image", "NAME", "that engines pull (" CTL_IMAGE ")", 1,
+          &doctor.dagger.image, 0 },
+        { "digest", "FILE", "of the image (" CTL_IMAGE_DIGEST ")", 1,
+          &doctor.dagger.digest, 0 },
         { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
@@ -88,7 +98,10 @@ ctl_doctor(int argc, char **argv)
         .usage = "doctor [options]",
         .about = "Checks this host, runs one container, loads the module, "
                  "asks the gateway where\nits URL is known. A line each, ok "
-                 "or FAIL with the remedy; exits with 1 on a FAIL.\n",
+                 "or FAIL with the remedy; exits with 1 on a FAIL.\n"
+                 "With --dagger, or " CTL_ENGINE_VARIABLE ",\n"
+                 "it asks engine, owner of sessions and registry instead of "
+                 "running a container.\n",
         .options = options,
         .min = 0,
         .max = 0
@@ -109,12 +122,18 @@ ctl_doctor(int argc, char **argv)
         return CTL_FAULT;
     }
 
-    failed = ctl_doctor_files(&doctor);
+    if (ctl_doctor_dagger_wanted(&doctor.dagger)) {
+        failed = ctl_doctor_dagger(&doctor.dagger,
+                                   ctl_value(&doctor.connection.state, NULL));
 
-    /* without them the probe could only say so again */
+    } else {
+        failed = ctl_doctor_files(&doctor);
 
-    if (!failed) {
-        failed |= ctl_doctor_probe(&doctor);
+        /* without them the probe could only say so again */
+
+        if (!failed) {
+            failed |= ctl_doctor_probe(&doctor);
+        }
     }
 
     failed |= ctl_doctor_nginx(&doctor);
@@ -476,9 +495,7 @@ ctl_doctor_egress(const ctl_doctor_t *doctor)
 }
 
 
-/* Prints a line; 0 where all is good, else 1. */
-
-static int
+int
 ctl_doctor_line(int good, const char *fmt, ...)
 {
     va_list  args;

@@ -33,6 +33,8 @@ static int ctl_host_answer(int fd, unsigned wait, ctl_host_t *host);
 static void ctl_host_result(ctl_host_t *host, const uint8_t *p, size_t size);
 static void ctl_host_egress(ctl_egress_t *egress,
     const sandbox_field_t *field);
+static void ctl_host_engine(ctl_engine_t *engine,
+    const sandbox_field_t *field);
 static int ctl_host_error(const uint8_t *p, size_t size);
 static void ctl_host_print_egress(const ctl_egress_t *egress);
 static void ctl_host_text(char *text, size_t size,
@@ -308,6 +310,11 @@ ctl_host_result(ctl_host_t *host, const uint8_t *p, size_t size)
         {
             ctl_host_egress(&host->egress[host->negress++], &field);
 
+        } else if (field.tag == SANDBOX_TAG_ENGINE
+                   && host->nengines < CTL_HOST_ENGINES)
+        {
+            ctl_host_engine(&host->engines[host->nengines++], &field);
+
         } else if (field.tag < SANDBOX_TAG_FILE_NAME) {
             (void) sandbox_field_number(&field, UINT64_MAX,
                                         &host->number[field.tag]);
@@ -339,6 +346,29 @@ ctl_host_egress(ctl_egress_t *egress, const sandbox_field_t *field)
         {
             (void) sandbox_field_number(&part, UINT64_MAX,
                       &egress->number[part.tag - SANDBOX_TAG_EGRESS_OPEN]);
+        }
+    }
+}
+
+
+static void
+ctl_host_engine(ctl_engine_t *engine, const sandbox_field_t *field)
+{
+    sandbox_field_t   part;
+    sandbox_fields_t  parts;
+
+    sandbox_fields_init(&parts, field->data, field->length);
+
+    while (sandbox_fields_next(&parts, &part) == SANDBOX_OK) {
+
+        if (part.tag == SANDBOX_TAG_ENGINE_NAME) {
+            ctl_host_text(engine->name, sizeof(engine->name), &part);
+
+        } else if (part.tag == SANDBOX_TAG_DETAIL) {
+            ctl_host_text(engine->detail, sizeof(engine->detail), &part);
+
+        } else if (part.tag == SANDBOX_TAG_READY) {
+            (void) sandbox_field_number(&part, 1, &engine->ready);
         }
     }
 }
@@ -387,6 +417,19 @@ ctl_host_print(const ctl_host_t *host)
     unsigned         i;
     uint64_t         none, n;
     const uint64_t  *number;
+
+    for (i = 0; i < host->nengines; i++) {
+        printf("%-28s %s%s%s\n", host->engines[i].name,
+               host->engines[i].ready ? "ready" : "not ready",
+               host->engines[i].detail[0] ? ": " : "",
+               host->engines[i].detail);
+    }
+
+    /* who holds sessions of engines makes no sandboxes */
+
+    if (host->nengines) {
+        return;
+    }
 
     number = host->number;
     none = number[SANDBOX_TAG_SANDBOXES];

@@ -37,11 +37,24 @@ typedef struct {
 } ctl_egress_t;
 
 
+/* an engine whose session the other daemon, --dagger, holds, or does not */
+
+#define CTL_HOST_ENGINES  16
+
+typedef struct {
+    char           name[128];
+    char           detail[256];                  /* why it is not ready */
+    uint64_t       ready;
+} ctl_engine_t;
+
+
 /* an answer: numbers by their tags, those that did not come are 0 */
 
 typedef struct {
     unsigned       negress;
     ctl_egress_t   egress[SANDBOX_WIRE_MAX_POLICIES];
+    unsigned       nengines;
+    ctl_engine_t   engines[CTL_HOST_ENGINES];
     uint64_t       number[SANDBOX_TAG_FILE_NAME];
     char           runtime[64];
     char           version[64];

@@ -5,12 +5,16 @@ engines that are as strict as the real one but run nothing.
 With SANDBOX_TEST_DAGGER=tcp://HOST:PORT what can be asked of a real engine is.
 """
 
+import hashlib
+import http.server
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
@@ -332,6 +336,106 @@ def environment():
             finally:
                 process.terminate()
                 process.communicate(timeout=60)
+
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+
+class Registry(http.server.BaseHTTPRequestHandler):
+    """What nginx serves of `make registry`: (type, bytes) by path."""
+
+    files = {}
+
+    def do_GET(self):
+        kind, data = self.files.get(self.path, (None, b"nothing"))
+        self.send_response(200 if kind else 404)
+        self.send_header("Content-Type", kind or "text/plain")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_HEAD = do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@test("ctl/doctor-dagger", beside=True)
+def doctor():
+    """Engine, owner of its session, image: each fault has its line."""
+    def digest(data):
+        return "sha256:" + hashlib.sha256(data).hexdigest()
+
+    config, layer = b"{}", os.urandom(5000)
+    manifest = json.dumps({"config": {"digest": digest(config), "size": 2},
+                           "layers": [{"digest": digest(layer),
+                                       "size": len(layer)}]}).encode()
+    path = "/v2/sandbox/manifests/" + digest(manifest)
+    Registry.files.update({
+        path: (MANIFEST, manifest),
+        "/v2/sandbox/blobs/" + digest(config): ("x/y", config),
+        "/v2/sandbox/blobs/" + digest(layer): ("x/y", layer)})
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with Engine() as engine, Owner(engine) as owner:
+            owner.ready()
+            name = "tcp://127.0.0.1:%d" % engine.port
+            other = "tcp://127.0.0.1:%d" % server.server_port
+            file = owner.folder + "/digest"
+            with open(file, "w") as f:
+                f.write(digest(manifest) + "\n")
+
+            def run(good, *lines, engines=(name,), **environment):
+                done = subprocess.run(
+                    [BUILD + "/sandboxctl", "doctor", "--socket",
+                     owner.socket, "--key-file", owner.folder + "/key",
+                     "--digest", file, "--image",
+                     "127.0.0.1:%d/sandbox" % server.server_port]
+                    + [word for e in engines for word in ("--dagger", e)],
+                    cwd=owner.folder, stdin=subprocess.DEVNULL, timeout=120,
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    env=dict(os.environ, **environment))
+                text = done.stdout.decode()
+                same(done.returncode, 0 if good else 1, text)
+                same(good, "FAIL" not in text, text)
+                for line in lines:
+                    check(line in text, line, text)
+
+            well = ("ok    engine: %s answers" % name,
+                    "ok    owner of sessions: has one on %s" % name,
+                    "ok    image: 127.0.0.1:%d/sandbox@%s"
+                    % (server.server_port, digest(manifest)))
+            run(True, *well)
+            run(True, *well, engines=(), **{VARIABLE: name})
+            run(False, "FAIL  engine: what answers at %s" % other,
+                "FAIL  owner of sessions: it was not told of %s" % other,
+                *well, engines=(name, other))
+
+            Registry.files[path] = ("text/plain", manifest)
+            run(False, MANIFEST)
+            Registry.files[path] = (MANIFEST, manifest + b" ")
+            run(False, "another digest")
+            del Registry.files[path]
+            run(False, "HTTP status 404")
+            Registry.files[path] = (MANIFEST, manifest)
+            Registry.files["/v2/sandbox/blobs/" + digest(layer)] \
+                = ("x/y", layer[1:])
+            run(False, "is not there as a whole")
+            with open(file, "w") as f:
+                f.write("sha256:" + "0" * 63)
+            run(False, "holds no digest")
+
+            engine.close_listener()
+            run(False, "FAIL  engine: %s does not answer" % name)
+            owner.process.terminate()
+            owner.process.wait(60)
+            run(False, "FAIL  owner of sessions: it does not answer")
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 if __name__ == "__main__":
