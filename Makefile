@@ -76,7 +76,7 @@ help:
 #: make demo     root: all of it, then the spreadsheet job over HTTP
 #: make run      root: gateway and runner on 127.0.0.1:PORT, Ctrl-C ends both;
 #:               BACKEND=dagger DAGGER=tcp://HOST:PORT, also of demo: on an engine
-#: make test     root: all suites
+#: make test     root: all suites; BACKEND=dagger: t/system on that backend
 #: make check    style, analyzers, unit tests; no root
 #: make bench    root: latency as ratios against a floor
 #: make bench-bombs  root: what the worst commands cost others; five minutes
@@ -174,7 +174,7 @@ run: root run-deps
 
 test: root deps
 	@$(MAKE) --no-print-directory -j3 all base
-	@BUILD=$(BUILD) CACHE=$(CACHE) t/run
+	@BUILD=$(BUILD) CACHE=$(CACHE) t/run $(filter dagger,$(BACKEND))
 
 check: all
 	@tools/style

@@ -233,6 +233,7 @@ class Gateway:
         self.kind = runner
         self.backend = "local" if runner != "real" else backend or BACKEND
         self.engines = None         # on the dagger backend: Engines
+        self.served = None          # of another gateway, which ends them
         self.engine_count = engines
         self.engine_options = list(engine_options)
         self.dagger = dagger        # more parameters of "sandbox_dagger"
@@ -284,6 +285,15 @@ class Gateway:
         return self.read("logs/error.log")
 
     # life
+
+    def beside(self, other):
+        """Another nginx in front of that one's runner, or engines."""
+        self.socket = other.socket
+        self.write("runner.key", other.key.hex() + "\n")
+        self.backend = other.backend
+        self.registry = other.registry
+        self.served = other.engines
+        return self
 
     def __enter__(self):
         try:
@@ -353,8 +363,9 @@ http {
     sandbox_dagger_image 127.0.0.1:%d/sandbox@%s;
     %s
 %s""" % (self.registry, gateway_engine.image(TOP, BUILD, CACHE),
-         self.engines.lines(self.dagger),
-         gateway_engine.REGISTRY % (self.registry, CACHE + "/registry"))
+         (self.served or self.engines).lines(self.dagger),
+         "" if self.served else gateway_engine.REGISTRY
+         % (self.registry, CACHE + "/registry"))
 
     def start_nginx(self):
         self.configure()
@@ -490,7 +501,8 @@ http {
 
     def sweep(self):
         """After a runner that was killed: another one ends what it left."""
-        if self.kind != "real" or self.backend != "local" or not glob.glob(self.state + "/slots/*"):
+        if self.kind != "real" or self.backend != "local" \
+                or not glob.glob(self.state + "/slots/*"):
             return
         self.ephemeral = True
         try:

@@ -7,6 +7,14 @@ the command line, each under a deadline of its own, so that nothing hangs.
 Those that mostly wait, and disturb nobody, may be `beside` each other: all that
 follow one another with it run at the same time.
 
+A test that can hold on one backend only says which, and why, by a word that
+stands in backticks in the first column of a table of docs/backends.md:
+
+    @test("leftovers/killed", backends="local", why="runner")
+
+On the other one it is skipped, with that row.  A file of which that is so says
+it once: backends("local", why="runner").
+
 What fails somewhere else is to be understood from what is printed: below a test
 that failed come the last lines of all logs that it can have written, told of by
 log() and log_ends().
@@ -24,6 +32,11 @@ TESTS = []
 SANITIZED = bool(os.environ.get("SANDBOX_REPORTS"))  # agent, runner
 LEAST = 300         # seconds, for a machine with other things to do
 SLOW = int(os.environ.get("SANDBOX_TEST_SLOW") or 1)    # under valgrind: 20
+BACKEND = os.environ.get("BACKEND") or "local"
+BACKENDS = os.path.dirname(os.path.abspath(__file__)) \
+    + "/../../docs/backends.md"
+
+whole = None        # why no test of this file can hold on this backend
 
 
 class Skip(Exception):
@@ -34,11 +47,38 @@ class Deadline(BaseException):
     """Not an Exception, so that no `except Exception` of a test eats it."""
 
 
-def test(name, seconds=300, beside=False):
+def test(name, seconds=300, beside=False, backends=None, why=None):
+    reason = elsewhere(backends, why)
+
+    def no():
+        skip(reason)
+
     def keep(function):
-        TESTS.append((name, max(seconds, LEAST), function, beside))
+        TESTS.append((name, max(seconds, LEAST), no if reason else function,
+                      beside))
         return function
     return keep
+
+
+def elsewhere(backends, why):
+    """Why that holds on other backends only; None where it holds."""
+    if backends is None:
+        return None
+    with open(BACKENDS, encoding="utf-8") as f:
+        row = re.search(r"(?m)^\| ([^|]*?) ?\(`%s`\)" % re.escape(why),
+                        f.read())
+    if not row:
+        raise AssertionError("docs/backends.md has no row `%s`" % why)
+    if BACKEND in backends.split():
+        return None
+    return "on the %s backend only, `%s`: %s" % (
+        " and ".join(backends.split()), why, row.group(1))
+
+
+def backends(names, why):
+    """Of all tests of this file."""
+    global whole
+    whole = elsewhere(names, why)
 
 
 def skip(reason):
@@ -179,6 +219,9 @@ def main(setup=None, teardown=None):
 
     wanted = sys.argv[1:]
     tests = [t for t in TESTS if not wanted or t[0] in wanted]
+    if whole:
+        print("ok 1 - all %d tests # SKIP %s\n1..1" % (len(tests), whole))
+        sys.exit(0)
     failed = number = 0
     out = sys.stdout
 

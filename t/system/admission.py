@@ -16,7 +16,9 @@ from gateway import BUILD, Gateway, cgroup_of, in_cgroup     # noqa: E402
 from gateway import token, wait_for                          # noqa: E402
 from hold import HOLD, let_go                                # noqa: E402
 from runner import Runner, tenant                            # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 
 def threads(count, function):

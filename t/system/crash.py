@@ -17,7 +17,9 @@ from gateway import cgroup_of, in_cgroup, loop_devices       # noqa: E402
 from gateway import mounts, wait_for                         # noqa: E402
 from service import Service                                  # noqa: E402
 from stream import Stream                                    # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 g = None
 V = "v1/conversations/"
@@ -190,9 +192,7 @@ def agent(conversation):
 @test("crash/nginx-upgrade-and-rollback", seconds=200)
 def upgrade():
     """USR2, WINCH; then back again: HUP, QUIT; then USR2, WINCH, QUIT."""
-    other = Gateway(runner=None, workers=1)
-    other.socket = g.socket
-    other.write("runner.key", g.key.hex() + "\n")
+    other = Gateway(runner=None, workers=1).beside(g)
     other.configure()
     pids = []
 

@@ -18,7 +18,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import Gateway, alive, wait_for                 # noqa: E402
 from kill_at import KillAt, points                           # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 SIZE = 70000
 BIG = 700000                            # of an attachment

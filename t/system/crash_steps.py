@@ -22,7 +22,9 @@ from gateway import alive, cgroup_folders, die_with_parent   # noqa: E402
 from gateway import loop_devices, mounts, wait_for           # noqa: E402
 from kill_at import STEPS, KillAt, points                    # noqa: E402
 from runner import Runner, tenant                            # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 ALL = bool(os.environ.get("SANDBOX_CRASH_ALL"))
 MOST = 3                                # deaths of each kind, in a short run

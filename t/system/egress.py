@@ -21,7 +21,9 @@ from gateway import BUILD, CACHE, Gateway, alive, token      # noqa: E402
 from gateway import wait_for                                 # noqa: E402
 from packages import wheel                                   # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
-from tap import check, main, same, skip, test                # noqa: E402
+from tap import backends, check, main, same, skip, test      # noqa: E402
+
+backends("local", why="egress")
 
 NAMES = {"index.test": [egress.HOST], "files.test": [egress.HOST],
          "other.test": [egress.HOST], "a.wild.test": [egress.HOST],

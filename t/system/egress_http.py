@@ -14,7 +14,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import egress                                                # noqa: E402
 from gateway import BUILD, CACHE, Gateway, token, wait_for   # noqa: E402
 from packages import wheel                                   # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="egress")
 
 LONG = 120
 HOST = "127.83.7.1"             # beside that of egress.py

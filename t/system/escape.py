@@ -13,7 +13,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import TOP, Gateway, alive, in_namespace        # noqa: E402
 from gateway import pid_namespace, wait_for                  # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="isolation")
 
 g = None
 

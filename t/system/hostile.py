@@ -16,7 +16,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import wire                                                  # noqa: E402
 from gateway import TOP, wait_for                            # noqa: E402
 from runner import KEY, Runner, session, tenant              # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 SECONDS = 8
 agent = None

@@ -16,7 +16,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import gateway                                               # noqa: E402
 from gateway import BUILD, TOP                               # noqa: E402
 from service import Service                                  # noqa: E402
-from tap import check, main, same, skip, test                # noqa: E402
+from tap import backends, check, main, same, skip, test      # noqa: E402
+
+backends("local", why="runner")
 
 DOC = "usr/share/doc/libnginx-mod-http-sandbox"
 FILES = {

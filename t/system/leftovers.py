@@ -16,7 +16,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 from gateway import BUILD, TOP, Gateway, alive, bound_sockets  # noqa: E402
 from gateway import cgroup_folders, cgroup_of, free_port       # noqa: E402
 from gateway import in_cgroup, loop_devices, mounts, wait_for  # noqa: E402
-from tap import check, main, same, skip, test                        # noqa: E402
+from tap import backends, check, main, same, skip, test      # noqa: E402
+
+backends("local", why="runner")
 
 
 def snapshot(g, conversation="left"):

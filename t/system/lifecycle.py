@@ -16,7 +16,9 @@ import wire                                                  # noqa: E402
 from gateway import Gateway, wait_for                        # noqa: E402
 from hold import HOLD, held, let_go_of                       # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 IDLE, RUNNING, NONE = (wire.STATES.index(s)
                        for s in ("idle", "running", "none"))

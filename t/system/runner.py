@@ -18,7 +18,9 @@ import wire                                                  # noqa: E402
 from gateway import alive, wait_for                          # noqa: E402
 from hold import HOLD, held, let_go_of                       # noqa: E402
 from runner import KEY, Runner, session, tenant, together    # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 
 def states(answers):

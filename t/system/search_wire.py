@@ -12,7 +12,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import wire                                                  # noqa: E402
 from gateway import wait_for                                 # noqa: E402
 from runner import Runner, session, tenant, together         # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 r = None
 ALL = 1                 # root "/"

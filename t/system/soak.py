@@ -9,7 +9,9 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import TOP                                      # noqa: E402
-from tap import check, main, test                            # noqa: E402
+from tap import backends, check, main, test                  # noqa: E402
+
+backends("local", why="runner")
 
 
 @test("persistence/soak-short", 560)

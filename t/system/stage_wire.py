@@ -19,7 +19,9 @@ from gateway import wait_for                                 # noqa: E402
 from hold import held                                        # noqa: E402
 from kill_at import KillAt                                   # noqa: E402
 from runner import Runner, session, tenant, together         # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="runner")
 
 r = None
 MB = 1 << 20

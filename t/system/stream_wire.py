@@ -17,7 +17,9 @@ import wire                                                  # noqa: E402
 from gateway import alive, wait_for                          # noqa: E402
 from hold import HOLD, held, let_go_of                       # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
-from tap import SANITIZED, check, main, same, test           # noqa: E402
+from tap import SANITIZED, backends, check, main, same, test # noqa: E402
+
+backends("local", why="runner")
 
 r = None
 DIGEST = bytes(32)

@@ -329,9 +329,7 @@ def reload():
 @test("streaming/upgrade", seconds=90)
 def upgrade():
     """A binary upgrade of nginx in mid-stream."""
-    other = Gateway(runner=None)
-    other.socket = g.socket
-    other.write("runner.key", g.key.hex() + "\n")
+    other = Gateway(runner=None).beside(g)
     other.configure()
     pids = []
     try:
@@ -396,7 +394,7 @@ def agent_killed():
         agent = g.agent("lost")
 
 
-@test("streaming/runner-killed", seconds=90)
+@test("streaming/runner-killed", seconds=90, backends="local", why="runner")
 def runner_killed():
     """The runner is not on the way of events: nobody notices."""
     with stream("run", "for n in $(seq 30); do echo $n; sleep 0.1; done",
