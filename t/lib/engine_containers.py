@@ -224,12 +224,12 @@ class ContainerEngine(Engine):
         self.boxes = 0
         self.objects = threading.RLock()
         self.load(wipe)
-        with open(self.root + "/names", "w") as f:
+        with open(self.root + ".names", "w") as f:
             f.write(unreachable or "")
 
     def names_mode(self):
         """Said by a file, so that a test can change it."""
-        with open(self.root + "/names") as f:
+        with open(self.root + ".names") as f:
             return f.read().strip()
 
     def fault(self, text):

@@ -173,7 +173,7 @@ class Program:
 
     def names(self, mode=""):
         """"silent": no name is answered; "astray": with nobody's address."""
-        with open(self.root + "/engine/names", "w") as f:
+        with open(self.root + "/engine.names", "w") as f:
             f.write(mode)
 
     def faults(self):
