@@ -102,8 +102,6 @@ typedef struct {
     ngx_str_t                      runtime;
     ngx_str_t                      version;
     uint64_t                       hard_caps;    /* SANDBOX_CAP_* */
-    uint64_t                       egress_caps;  /* of these, those that stay
-                                                    so with an egress policy */
     u_char                         reason_data[NGX_HTTP_SANDBOX_MAX_REASON];
     u_char                         runtime_data[NGX_HTTP_SANDBOX_MAX_WORD];
     u_char                         version_data[NGX_HTTP_SANDBOX_MAX_WORD];

@@ -11,6 +11,8 @@
 
 struct ngx_http_sandbox_backend_s {
     ngx_str_t                      name;
+    ngx_uint_t                     hosted;       /* one host has them all: max,
+                                                    per_tenant, queue, base */
 
     /* configuration time; logs and returns NGX_ERROR */
     ngx_int_t                    (*init)(ngx_conf_t *cf,
@@ -41,7 +43,17 @@ struct ngx_http_sandbox_backend_s {
                                              *slcf);
 
     const ngx_http_sandbox_hooks_t  *hooks;      /* while it is on the wire */
+
+    /* of policies of egress: ..._EGRESS_IN_FORCE, ..._EGRESS_HARD, or both */
+    ngx_uint_t                   (*egress)(
+                                         const ngx_http_sandbox_loc_conf_t
+                                             *slcf);
 };
+
+
+#define NGX_HTTP_SANDBOX_EGRESS_IN_FORCE   1     /* whoever enforces them has
+                                                    them */
+#define NGX_HTTP_SANDBOX_EGRESS_HARD       2     /* there is no way around */
 
 
 /* ngx_http_sandbox_local.c */

@@ -4,6 +4,7 @@
  * digest.  Runs nothing at request time.
  */
 
+#include "ngx_http_sandbox_dagger.h"
 #include "ngx_http_sandbox_egress.h"
 
 #include <openssl/sha.h>
@@ -18,6 +19,8 @@ static ngx_int_t ngx_http_sandbox_egress_use(ngx_conf_t *cf,
     ngx_http_sandbox_main_conf_t *smcf, ngx_http_sandbox_egress_t *use);
 static ngx_int_t ngx_http_sandbox_egress_served(ngx_conf_t *cf,
     ngx_http_sandbox_main_conf_t *smcf, ngx_http_sandbox_egress_t *use);
+static void ngx_http_sandbox_egress_warn(ngx_conf_t *cf,
+    const ngx_http_sandbox_loc_conf_t *slcf);
 static ngx_int_t ngx_http_sandbox_egress_table(ngx_conf_t *cf,
     ngx_http_sandbox_egresses_t *egress);
 static void ngx_http_sandbox_egress_too_large(ngx_conf_t *cf,
@@ -34,6 +37,9 @@ ngx_int_t
 ngx_http_sandbox_egress_init(ngx_conf_t *cf,
     ngx_http_sandbox_main_conf_t *smcf)
 {
+    ngx_uint_t                     i;
+    ngx_http_sandbox_loc_conf_t  **served;
+
     if (smcf->egress == NULL) {
         return NGX_OK;
     }
@@ -42,7 +48,33 @@ ngx_http_sandbox_egress_init(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
+    served = smcf->egress->served.elts;
+
+    for (i = 0; i < smcf->egress->served.nelts; i++) {
+        ngx_http_sandbox_egress_warn(cf, served[i]);
+    }
+
     return ngx_http_sandbox_egress_table(cf, smcf->egress);
+}
+
+
+/* what it can't promise is told where "sandbox_egress" stands */
+
+static void
+ngx_http_sandbox_egress_warn(ngx_conf_t *cf,
+    const ngx_http_sandbox_loc_conf_t *slcf)
+{
+    ngx_conf_file_t  *read, place;
+
+    read = cf->conf_file;
+    place = *read;
+    place.file.name = slcf->egress->file;
+    place.line = slcf->egress->line;
+    cf->conf_file = &place;
+
+    ngx_http_sandbox_dagger_egress_check(cf, slcf);
+
+    cf->conf_file = read;
 }
 
 

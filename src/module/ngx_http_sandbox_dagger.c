@@ -24,13 +24,15 @@ static u_char *ngx_http_sandbox_dagger_limits(u_char *p,
 
 ngx_http_sandbox_backend_t  ngx_http_sandbox_dagger = {
     ngx_string("dagger"),
+    0,
     ngx_http_sandbox_dagger_init,
     ngx_http_sandbox_dagger_start,
     ngx_http_sandbox_dagger_status,
     ngx_http_sandbox_dagger_health,
     ngx_http_sandbox_dagger_unsupported,
     ngx_http_sandbox_dagger_limits,
-    &ngx_http_sandbox_dagger_hooks
+    &ngx_http_sandbox_dagger_hooks,
+    ngx_http_sandbox_dagger_egress_state
 };
 
 
@@ -68,6 +70,14 @@ ngx_http_sandbox_dagger_init(ngx_conf_t *cf,
         }
 
         engine[i]->owner = slcf->runner;
+    }
+
+    if (ngx_strcmp(slcf->base.data, "default") != 0) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "\"sandbox_base %V\" has no effect in location "
+                           "\"%V\": on engines \"sandbox_dagger_image\" "
+                           "says what sandboxes are made from", &slcf->base,
+                           location);
     }
 
     /* peers of ours, whose addresses come with each request */
@@ -113,7 +123,6 @@ ngx_http_sandbox_dagger_health(const ngx_http_sandbox_loc_conf_t *slcf,
 {
     u_char                      *p, *last;
     size_t                       n;
-    ngx_uint_t                   i, isolated;
     ngx_array_t                 *engines;
     ngx_http_sandbox_engine_t  **engine;
     u_char                       reason[NGX_HTTP_SANDBOX_MAX_REASON];
@@ -123,20 +132,12 @@ ngx_http_sandbox_dagger_health(const ngx_http_sandbox_loc_conf_t *slcf,
     engines = slcf->dagger->engines;
     engine = engines->elts;
 
-    isolated = 1;
-
-    for (i = 0; i < engines->nelts; i++) {
-        isolated &= (engine[i]->isolated != 0);
-    }
-
     /*
-     * The agent counts CPU time of the whole tree, and without a policy makes
-     * no internet socket; with one, only a firewall holds what is no proxy.
+     * The agent counts the CPU time of the whole tree, and without a policy
+     * makes no internet socket; with one the egress says how hard that is.
      */
 
     health->hard_caps = SANDBOX_CAP_CPU|SANDBOX_CAP_NETWORK;
-    health->egress_caps = SANDBOX_CAP_CPU
-                          |(isolated ? SANDBOX_CAP_NETWORK : 0);
 
     if (health->status == NGX_HTTP_SANDBOX_READY) {
         health->reason.len = 0;

@@ -71,8 +71,10 @@ typedef struct {
     uint64_t                       generation;   /* rises with each session */
     ngx_str_t                      metadata;     /* points into data */
     ngx_str_t                      domain;
+    ngx_str_t                      proxy;        /* of egress; empty: none */
     u_char                         data[NGX_HTTP_SANDBOX_ENGINE_METADATA
-                                        + NGX_HTTP_SANDBOX_ENGINE_DOMAIN];
+                                        + NGX_HTTP_SANDBOX_ENGINE_DOMAIN
+                                        + SANDBOX_WIRE_MAX_PROXY];
 } ngx_http_sandbox_engine_state_t;
 
 
@@ -164,6 +166,11 @@ void ngx_http_sandbox_engine_read(ngx_http_sandbox_zone_t *zone,
     const ngx_http_sandbox_engine_t *engine,
     ngx_http_sandbox_engine_state_t *state);
 
+/* Whether its containers have a proxy for egress. */
+ngx_uint_t ngx_http_sandbox_engine_proxied(
+    const ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine);
+
 /* Why it is not ready, as the owner has it; room for ..._MAX_REASON bytes. */
 size_t ngx_http_sandbox_engine_reason(ngx_http_sandbox_zone_t *zone,
     const ngx_http_sandbox_engine_t *engine, u_char *reason);
@@ -206,6 +213,25 @@ size_t ngx_http_sandbox_engines_metrics_size(
     ngx_http_sandbox_main_conf_t *smcf);
 u_char *ngx_http_sandbox_engines_metrics(u_char *p,
     ngx_http_sandbox_main_conf_t *smcf);
+
+
+/* ngx_http_sandbox_dagger_egress.c: the way out */
+
+/*
+ * Into the head of a command: the proxy of its engine and a token, where it
+ * has a policy; may be called again.  NGX_DECLINED: the head would be too
+ * large.
+ */
+ngx_int_t ngx_http_sandbox_dagger_egress(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, const ngx_http_sandbox_engine_t *engine,
+    const ngx_str_t *proxy);
+
+ngx_uint_t ngx_http_sandbox_dagger_egress_state(
+    const ngx_http_sandbox_loc_conf_t *slcf);
+
+/* When all is read, of a location with "sandbox_egress": warns. */
+void ngx_http_sandbox_dagger_egress_check(ngx_conf_t *cf,
+    const ngx_http_sandbox_loc_conf_t *slcf);
 
 
 /* ngx_http_sandbox_dagger.c: the entry of the table of backends */

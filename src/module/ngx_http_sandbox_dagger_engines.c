@@ -27,10 +27,12 @@ typedef struct {
     size_t                         metadata_len;
     size_t                         domain_len;
     size_t                         reason_len;
+    size_t                         proxy_len;
     u_char                         name[NGX_HTTP_SANDBOX_ENGINE_NAME];
     u_char                         metadata[NGX_HTTP_SANDBOX_ENGINE_METADATA];
     u_char                         domain[NGX_HTTP_SANDBOX_ENGINE_DOMAIN];
     u_char                         reason[NGX_HTTP_SANDBOX_MAX_REASON];
+    u_char                         proxy[SANDBOX_WIRE_MAX_PROXY];
 } ngx_http_sandbox_engine_place_t;
 
 
@@ -48,6 +50,7 @@ typedef struct {
     ngx_str_t                      metadata;
     ngx_str_t                      domain;
     ngx_str_t                      reason;
+    ngx_str_t                      proxy;
     uint64_t                       generation;
     uint64_t                       ready;
 } ngx_http_sandbox_engine_told_t;
@@ -186,7 +189,19 @@ ngx_http_sandbox_engine_read(ngx_http_sandbox_zone_t *zone,
     state->domain.data = state->data + place->metadata_len;
     ngx_memcpy(state->domain.data, place->domain, place->domain_len);
 
+    state->proxy.len = place->proxy_len;
+    state->proxy.data = state->domain.data + place->domain_len;
+    ngx_memcpy(state->proxy.data, place->proxy, place->proxy_len);
+
     ngx_shmtx_unlock(&zone->shpool->mutex);
+}
+
+
+ngx_uint_t
+ngx_http_sandbox_engine_proxied(const ngx_http_sandbox_zone_t *zone,
+    const ngx_http_sandbox_engine_t *engine)
+{
+    return zone->engines->place[engine->number]->proxy_len != 0;
 }
 
 
@@ -342,6 +357,10 @@ ngx_http_sandbox_engine_told(ngx_http_sandbox_engine_told_t *told, u_char *p,
         case SANDBOX_TAG_DETAIL:
             told->reason = text;
             break;
+
+        case SANDBOX_TAG_EGRESS_PROXY:
+            told->proxy = text;
+            break;
         }
     }
 
@@ -361,8 +380,13 @@ ngx_http_sandbox_engine_told(ngx_http_sandbox_engine_told_t *told, u_char *p,
                || !ngx_http_sandbox_engine_plain(&told->domain, ".-");
     }
 
+    bad |= told->proxy.len
+           && (told->proxy.len > SANDBOX_WIRE_MAX_PROXY
+               || !ngx_http_sandbox_engine_plain(&told->proxy, ".:[]"));
+
     if (bad || rc != SANDBOX_END) {
         told->ready = 0;
+        told->proxy.len = 0;
         ngx_str_set(&told->reason, "sandbox-runner --dagger breaks the "
                                    "protocol: is it of the same release as "
                                    "the module?");
@@ -436,6 +460,9 @@ ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
 
     place->reason_len = n;
     ngx_memcpy(place->reason, reason, n);
+
+    place->proxy_len = told->proxy.len;
+    ngx_memcpy(place->proxy, told->proxy.data, told->proxy.len);
 
     if (told->ready) {
 

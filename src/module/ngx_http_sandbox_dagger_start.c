@@ -293,6 +293,7 @@ ngx_http_sandbox_dagger_hash(ngx_http_sandbox_session_t *s)
 static ngx_int_t
 ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s)
 {
+    ngx_int_t                     rc;
     uint32_t                      definition;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
@@ -304,7 +305,20 @@ ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s)
         s->lost = s->agent.lost;
     }
 
-    if (ngx_http_sandbox_ask_secret(s) != NGX_OK
+    rc = ngx_http_sandbox_dagger_egress(s->request, s->ctx, s->engine,
+                                        &s->state.proxy);
+
+    if (rc == NGX_DECLINED) {
+        return ngx_http_sandbox_dagger_refuse(s,
+                                         NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                         "body_too_large",
+                                         "Command and environment are too "
+                                         "large together with what the "
+                                         "egress policy adds.");
+    }
+
+    if (rc != NGX_OK
+        || ngx_http_sandbox_ask_secret(s) != NGX_OK
         || ngx_http_sandbox_dagger_watch(s) != NGX_OK)
     {
         return NGX_ERROR;

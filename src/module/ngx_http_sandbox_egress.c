@@ -186,7 +186,7 @@ ngx_http_sandbox_egress_limits_size(
 
 u_char *
 ngx_http_sandbox_egress_limits(u_char *p,
-    const ngx_http_sandbox_egress_policy_t *policy, ngx_uint_t in_force)
+    const ngx_http_sandbox_egress_policy_t *policy, ngx_uint_t state)
 {
     ngx_str_t   *host;
     ngx_uint_t   i;
@@ -196,8 +196,12 @@ ngx_http_sandbox_egress_limits(u_char *p,
     }
 
     p = ngx_sprintf(p, ",\"egress\":{\"policy\":\"%V\",\"inForce\":%s"
-                    ",\"port\":443,\"allow\":[", &policy->name,
-                    in_force ? "true" : "false");
+                    ",\"enforced\":\"%s\",\"port\":443,\"allow\":[",
+                    &policy->name,
+                    (state & NGX_HTTP_SANDBOX_EGRESS_IN_FORCE) ? "true"
+                                                               : "false",
+                    (state & NGX_HTTP_SANDBOX_EGRESS_HARD) ? "hard"
+                                                           : "best_effort");
 
     host = policy->hosts.elts;
 

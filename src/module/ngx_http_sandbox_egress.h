@@ -125,7 +125,7 @@ uint32_t ngx_http_sandbox_egress_id(ngx_http_request_t *r,
 
 /* For v1/limits: "egress" as a member after others, and its room. */
 u_char *ngx_http_sandbox_egress_limits(u_char *p,
-    const ngx_http_sandbox_egress_policy_t *policy, ngx_uint_t in_force);
+    const ngx_http_sandbox_egress_policy_t *policy, ngx_uint_t state);
 size_t ngx_http_sandbox_egress_limits_size(
     const ngx_http_sandbox_egress_policy_t *policy);
 

@@ -78,7 +78,7 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
 {
     u_char                       *p;
     ngx_buf_t                    *b;
-    ngx_uint_t                    i, comma, in_force;
+    ngx_uint_t                    i, comma, state, hosted;
     ngx_http_sandbox_zone_t      *zone;
     ngx_http_sandbox_health_t     health;
     ngx_http_sandbox_loc_conf_t  *slcf;
@@ -94,8 +94,8 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
     unsupported = slcf->backend->unsupported(slcf);
 
     egress = ngx_http_sandbox_egress(r, ctx);
-    in_force = egress && slcf->runner
-               && ngx_http_sandbox_slot_egress(slcf->runner, NULL);
+    state = (egress && slcf->runner) ? slcf->backend->egress(slcf)
+                                     : NGX_HTTP_SANDBOX_EGRESS_HARD;
 
     /* names and numbers, and three texts that may be all escapes */
 
@@ -114,15 +114,18 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
     p = ngx_http_sandbox_limits_text(p, "reason", &health.reason);
     p = ngx_http_sandbox_limits_text(p, "runtime", &health.runtime);
     p = ngx_http_sandbox_limits_text(p, "version", &health.version);
-    p = ngx_sprintf(p, ",\"base\":\"%V\"", &slcf->base);
+    hosted = slcf->backend->hosted;
 
+    p = ngx_sprintf(p, ",\"base\":\"%s\"",
+                    hosted ? (char *) slcf->base.data : "default");
     p = ngx_http_sandbox_limits_caps(p, slcf);
 
     p = ngx_sprintf(p, ",\"sandboxes\":{\"running\":%ui,\"queued\":%ui"
-                    ",\"idleSeconds\":%M", zone->running, zone->queue,
-                    zone->idle / 1000);
-    p = ngx_http_sandbox_limits_zone(p, "max", zone->max);
-    p = ngx_http_sandbox_limits_zone(p, "perTenant", zone->per_tenant);
+                    ",\"idleSeconds\":%M", zone->running,
+                    hosted ? zone->queue : 0, zone->idle / 1000);
+    p = ngx_http_sandbox_limits_zone(p, "max", hosted ? zone->max : 0);
+    p = ngx_http_sandbox_limits_zone(p, "perTenant",
+                                     hosted ? zone->per_tenant : 0);
 
     if (slcf->store) {
         p = ngx_sprintf(p, "},\"store\":{\"files\":%uL,\"bytes\":%uL"
@@ -140,13 +143,13 @@ ngx_http_sandbox_limits_handler(ngx_http_request_t *r,
         p = ngx_sprintf(p, "},\"store\":null");
     }
 
-    p = ngx_http_sandbox_egress_limits(p, egress, in_force);
+    p = ngx_http_sandbox_egress_limits(p, egress, state);
     p = slcf->backend->limits(p, slcf);
     p = ngx_sprintf(p, ",\"hardCaps\":[");
     comma = 0;
 
-    if (egress) {
-        health.hard_caps &= health.egress_caps;
+    if (!(state & NGX_HTTP_SANDBOX_EGRESS_HARD)) {
+        health.hard_caps &= ~(uint64_t) SANDBOX_CAP_NETWORK;
     }
 
     for (i = 0; ngx_http_sandbox_hard_caps[i].cap; i++) {

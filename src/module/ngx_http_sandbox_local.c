@@ -3,7 +3,7 @@
  * table of backends; what runs behind the socket is none of its business.
  */
 
-#include "ngx_http_sandbox.h"
+#include "ngx_http_sandbox_egress.h"
 
 
 static ngx_int_t ngx_http_sandbox_local_init(ngx_conf_t *cf,
@@ -27,6 +27,8 @@ static const char *const *ngx_http_sandbox_local_unsupported(
     const ngx_http_sandbox_loc_conf_t *slcf);
 static u_char *ngx_http_sandbox_local_limits(u_char *p,
     const ngx_http_sandbox_loc_conf_t *slcf);
+static ngx_uint_t ngx_http_sandbox_local_egress(
+    const ngx_http_sandbox_loc_conf_t *slcf);
 
 
 static const ngx_http_sandbox_hooks_t  ngx_http_sandbox_local_hooks = {
@@ -41,13 +43,15 @@ static const ngx_http_sandbox_hooks_t  ngx_http_sandbox_local_hooks = {
 
 ngx_http_sandbox_backend_t  ngx_http_sandbox_local = {
     ngx_string("local"),
+    1,
     ngx_http_sandbox_local_init,
     ngx_http_sandbox_upstream_start,
     ngx_http_sandbox_local_status,
     ngx_http_sandbox_local_health,
     ngx_http_sandbox_local_unsupported,
     ngx_http_sandbox_local_limits,
-    &ngx_http_sandbox_local_hooks
+    &ngx_http_sandbox_local_hooks,
+    ngx_http_sandbox_local_egress
 };
 
 
@@ -229,7 +233,6 @@ ngx_http_sandbox_local_health(const ngx_http_sandbox_loc_conf_t *slcf,
     ngx_http_sandbox_health_t *health)
 {
     ngx_http_sandbox_slot_read(slcf->runner, health);
-    health->egress_caps = health->hard_caps;
 }
 
 
@@ -312,4 +315,15 @@ ngx_http_sandbox_local_notice(ngx_http_sandbox_ctx_t *ctx, ngx_str_t *code,
     ngx_str_t *detail)
 {
     return NGX_DECLINED;
+}
+
+
+/* a sandbox has no way out but the listener inside */
+
+static ngx_uint_t
+ngx_http_sandbox_local_egress(const ngx_http_sandbox_loc_conf_t *slcf)
+{
+    return NGX_HTTP_SANDBOX_EGRESS_HARD
+           | (slcf->runner && ngx_http_sandbox_slot_egress(slcf->runner, NULL)
+              ? NGX_HTTP_SANDBOX_EGRESS_IN_FORCE : 0);
 }

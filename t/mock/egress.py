@@ -315,7 +315,8 @@ def told():
     with g:
         in_force(g)
         same(limits(g), {
-            "policy": "python", "inForce": True, "port": 443,
+            "policy": "python", "inForce": True, "enforced": "hard",
+            "port": 443,
             "allow": ["*.cdn.example.net", "files.example.org",
                       "index.example.org"], "allowed": 3, "connections": 7,
             "totalBytes": 5 << 20, "tunnelSeconds": 90,
