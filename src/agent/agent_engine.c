@@ -22,6 +22,7 @@
 
 #include "agent_engine.h"
 #include "agent_file.h"
+#include "agent_once.h"
 #include "agent_spool.h"
 
 
@@ -31,6 +32,7 @@
 #define AGENT_ENGINE_SAVE     5000       /* ms, between writes */
 #define AGENT_ENGINE_TICK     500        /* ms */
 #define AGENT_ENGINE_LOCK     15000      /* ms, for the agent before us */
+#define AGENT_ENGINE_WAIT     60000      /* ms, of --once */
 #define AGENT_ENGINE_POLL     20         /* ms */
 #define AGENT_ENGINE_SWEEP    1000       /* ms, until all have ended */
 #define AGENT_ENGINE_PAUSE    2          /* ms, between two looks */
@@ -43,6 +45,8 @@ static const char *agent_engine_value(const char *entry, const char *name);
 static int agent_engine_number(const char *text, uint64_t *number);
 static int agent_engine_capabilities(void);
 static int agent_engine_volumes(void);
+static int agent_engine_take(void);
+static int agent_engine_wait(void);
 static int agent_engine_lock(void);
 static int agent_engine_history(void);
 static void agent_engine_changed(void);
@@ -137,20 +141,20 @@ agent_engine_start(void)
         return 1;
     }
 
-    rc = agent_engine_owner_take(agent_engine_meta_fd, agent_engine_epoch);
+    agent_engine_locked = openat(agent_engine_meta_fd, "lock",
+                                 O_RDWR|O_CREAT|O_NOFOLLOW|O_CLOEXEC, 0600);
 
-    if (rc == 1) {
-        agent_log("a newer session of the engine has the volumes");
-        return AGENT_ENGINE_FENCED;
-    }
-
-    if (rc == -1) {
-        agent_log("the marker of " AGENT_PLACE " can't be written: error %d",
+    if (agent_engine_locked == -1) {
+        agent_log("the lock in " AGENT_PLACE " can't be opened: error %d",
                   errno);
         return 1;
     }
 
-    rc = agent_engine_lock();
+    rc = agent.once ? agent_engine_wait() : agent_engine_take();
+
+    if (rc == 0 && !agent.once) {
+        rc = agent_engine_lock();
+    }
 
     if (rc) {
         return rc;
@@ -385,6 +389,70 @@ agent_engine_volumes(void)
 }
 
 
+static int
+agent_engine_take(void)
+{
+    int  rc;
+
+    rc = agent_engine_owner_take(agent_engine_meta_fd, agent_engine_epoch);
+
+    if (rc == 1) {
+        agent_log("a newer session of the engine has the volumes");
+        return AGENT_ENGINE_FENCED;
+    }
+
+    if (rc == -1) {
+        agent_log("the marker of " AGENT_PLACE " can't be written: error %d",
+                  errno);
+        return 1;
+    }
+
+    return 0;
+}
+
+
+/*
+ * Of several that do one operation each none ends another: they wait for the
+ * lock.  One that serves until it is idle has to go.
+ */
+
+static int
+agent_engine_wait(void)
+{
+    int              rc;
+    uint64_t         deadline;
+    struct timespec  pause;
+
+    deadline = agent_now_ms() + AGENT_ENGINE_WAIT;
+    pause.tv_sec = 0;
+    pause.tv_nsec = AGENT_ENGINE_POLL * 1000000;
+
+    while (flock(agent_engine_locked, LOCK_EX|LOCK_NB) == -1) {
+
+        if (!agent_engine_owner_once(agent_engine_meta_fd)) {
+            rc = agent_engine_take();
+
+            if (rc) {
+                return rc;
+            }
+        }
+
+        if (agent_now_ms() > deadline) {
+            agent_log("others hold the lock for 60 s");
+            return AGENT_ENGINE_BUSY;
+        }
+
+        if (agent_once_over()) {
+            return AGENT_ENGINE_BUSY;
+        }
+
+        nanosleep(&pause, NULL);
+    }
+
+    return agent_engine_take();
+}
+
+
 /* The agent before us sees the marker, and ends. */
 
 static int
@@ -392,15 +460,6 @@ agent_engine_lock(void)
 {
     uint64_t         deadline;
     struct timespec  pause;
-
-    agent_engine_locked = openat(agent_engine_meta_fd, "lock",
-                                 O_RDWR|O_CREAT|O_NOFOLLOW|O_CLOEXEC, 0600);
-
-    if (agent_engine_locked == -1) {
-        agent_log("the lock in " AGENT_PLACE " can't be opened: error %d",
-                  errno);
-        return 1;
-    }
 
     deadline = agent_now_ms() + AGENT_ENGINE_LOCK;
     pause.tv_sec = 0;

@@ -14,6 +14,7 @@
 
 
 #define AGENT_ENGINE_FENCED  3           /* exit: a newer epoch has it */
+#define AGENT_ENGINE_BUSY    4           /* one that ends by itself has it */
 
 
 /* on the volume, out of the user's reach; what a crash can't take back */
@@ -91,6 +92,9 @@ int agent_engine_owner_take(int meta, uint64_t epoch);
 
 /* 1: it is we. */
 int agent_engine_owner_is(int meta);
+
+/* 1: it is one that ends with its operation. */
+int agent_engine_owner_once(int meta);
 
 
 /* agent_engine_state.c */

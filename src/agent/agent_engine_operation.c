@@ -58,11 +58,13 @@ agent_engine_admit(const sandbox_preamble_t *preamble, const char **detail)
 
     /* who only looks does not keep it awake */
 
-    if (preamble->operation != SANDBOX_OPERATION_PING
-        && preamble->operation != SANDBOX_OPERATION_STATUS)
+    if (preamble->operation == SANDBOX_OPERATION_PING
+        || preamble->operation == SANDBOX_OPERATION_STATUS)
     {
-        agent_engine_use();
+        return NULL;
     }
+
+    agent_engine_use();
 
     /* what failed before is tried once more */
 

@@ -45,6 +45,10 @@ agent_engine_owner_take(int meta, uint64_t epoch)
         return -1;
     }
 
+    /* a bit of it tells which kind has it */
+
+    p[16] = (uint8_t) ((p[16] & ~1) | agent.once);
+
     sandbox_put64(p + AGENT_OWNER_SIZE - 8,
                   agent_store_sum(AGENT_OWNER_MAGIC, p, AGENT_OWNER_SIZE - 8));
 
@@ -78,6 +82,15 @@ agent_engine_owner_is(int meta)
 
     return agent_engine_owner_read(meta, p) == 0
            && memcmp(p, agent_engine_owner, sizeof(p)) == 0;
+}
+
+
+int
+agent_engine_owner_once(int meta)
+{
+    uint8_t  p[AGENT_OWNER_SIZE];
+
+    return agent_engine_owner_read(meta, p) == 0 && (p[16] & 1);
 }
 
 

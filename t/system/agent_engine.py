@@ -614,6 +614,126 @@ def fence():
     last.kill()
 
 
+def all_at_once(box, *requests):
+    """The agent finds all of these when it wakes; the answers, or "lost"."""
+    os.kill(box.pid, signal.SIGSTOP)
+    socks = [box.client.send(operation, wire.fields(*fields), body,
+                             session=SESSION, flags=flags)
+             for operation, fields, body, flags in requests]
+    os.kill(box.pid, signal.SIGCONT)
+    out = []
+    for s in socks:
+        try:
+            out.append(box.client.answer(s))
+        except wire.Lost:
+            out.append("lost")
+        s.close()
+    return out
+
+
+@test("agent/engine-beside")
+def beside():
+    """What comes while a sandbox is being replaced, or removed."""
+    volumes = Volumes()
+    box = Box(volumes)
+    write = (wire.FILE_WRITE, [("PATH", "w")], b"new", 0)
+    read = (wire.FILE_READ, [("PATH", "f")], b"", 0)
+    run = (wire.COMMAND, [("COMMAND", "ls -d f .venv 2>/dev/null")], b"", 0)
+    reset, remove = (wire.RESET, [], b"", 0), (wire.DELETE, [], b"", 0)
+    status = (wire.STATUS, [], b"", 0)
+    a, b = all_at_once(box, run, write)
+    same((a.stdout, b.result["STATUS"]), (b".venv\n", 201))
+    for kind in (reset, (wire.COMMAND, [("COMMAND", "ls -d f; true")], b"",
+                         wire.FRESH)):
+        before = box.run("touch f; rm -r .venv").result["INSTANCE"]
+        a, s, b, c, d, e = all_at_once(box, kind, status, read, reset, write,
+                                       run)
+        check(a.result.get("OUTCOME", 8) == 8, "not sandbox_deleted", a)
+        same(wire.STATES[s.result["STATE"]], "creating")
+        same((b.code, c.code, d.result["STATUS"], e.code),
+             ("file_not_found", None, 201, None))
+        check(c.result["INSTANCE"] > before, "RESET", c)
+        check(b".venv\n" in e.stdout and b"f\n" not in e.stdout, "files", e)
+        same(box.ask(wire.STATUS).result["INSTANCE"], c.result["INSTANCE"])
+    box.run("touch f")
+    answers = all_at_once(box, remove, read, run, reset, remove, status,
+                          (wire.PING, [], b"", 0))
+    same([a if a == "lost" else a.code for a in answers],
+         [None, "fenced", "fenced", "fenced", None, None, None])
+    same([wire.STATES[answers[n].result["STATE"]] for n in (0, 4, 5)],
+         ["running", "none", "none"])
+    same(box.gone(), 0, box.log())
+    # what has begun to become another one is removed as well
+    box = Box(volumes)
+    box.run("touch f")
+    a, b, c = all_at_once(box, reset, remove, run)
+    same((a.code, wire.STATES[b.result["STATE"]], c.code),
+         ("fenced", "creating", "fenced"))
+    same(box.gone(), 0, box.log())
+    same(names(volumes.path("home")), [])
+
+
+@test("agent/engine-signal")
+def signalled():
+    """An engine ends its services by TERM."""
+    volumes = Volumes()
+    box = Box(volumes)
+    a = box.run("echo mine > f", command_id="a", digest=digest())
+    wait = open_command(box, "sleep 600", COMMAND_ID="runs")
+    os.kill(box.pid, signal.SIGTERM)
+    same(wait().outcome, "runner_lost")
+    same(box.gone(), 0, box.log())
+    box = Box(volumes)
+    b = box.run("cat f")
+    same((b.stdout, b.result["INSTANCE"], b.result["CREATED"]),
+         (b"mine\n", a.result["INSTANCE"], 0))
+    same(history(box)[:2], [("a", "exit"), ("runs", "runner_lost")])
+    same(box.ask(wire.STATUS).result["COMMANDS"], 3)
+    box.kill()
+
+
+@test("agent/engine-no-room")
+def no_room():
+    """A home that can't be filled is said, and tried again."""
+    volumes = Volumes()
+    home = volumes.path("home")
+    if libc.mount(b"none", home.encode(), b"tmpfs", 0, b"size=64k,mode=755"):
+        raise OSError(ctypes.get_errno(), "tmpfs")
+    try:
+        box = Box(volumes)
+        for _ in range(2):
+            same(box.run("true").code, "disk_full")
+            same(box.word(), "failed")
+        same(box.ask(wire.FILE_READ, ("PATH", "f")).code, "disk_full")
+        if libc.mount(b"none", home.encode(), b"tmpfs", 32, b"size=64m"):
+            raise OSError(ctypes.get_errno(), "tmpfs of more room")
+        a = box.run("cmp uv.lock /usr/share/sandbox/home/uv.lock && echo ok")
+        same((a.stdout, a.result["CREATED"]), (b"ok\n", 1))
+        box.kill()
+    finally:
+        libc.umount2(home.encode(), DETACH)
+
+
+@test("agent/engine-strangers")
+def strangers():
+    """Who can connect, and knows no secret, keeps nobody out."""
+    box = Box(Volumes())
+    box.run("true")
+    some = [box.client.connect() for _ in range(700)]
+    try:
+        same(box.out("echo served"), b"served\n")
+        for s in some[:300]:
+            try:
+                s.sendall(b"SBXWIRE\1" + bytes(40))
+            except OSError:
+                pass
+        same(box.out("echo served"), b"served\n")
+    finally:
+        for s in some:
+            s.close()
+    box.kill()
+
+
 def skill(text):
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) \
