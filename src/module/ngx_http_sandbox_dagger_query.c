@@ -794,13 +794,11 @@ ngx_http_sandbox_query_message(ngx_http_sandbox_question_t *qn,
         message->len--;
     }
 
-    /* how a command ended is no fault of the engine's */
+    /* whoever asked tells what that means */
 
-    if (!qn->query->exec_error) {
-        ngx_log_error(NGX_LOG_WARN, qn->request->connection->log, 0,
-                      "sandbox engine \"%V\" refuses a query (its own log may "
-                      "say more): %V", &qn->query->engine->name, message);
-    }
+    ngx_log_error(NGX_LOG_INFO, qn->request->connection->log, 0,
+                  "sandbox engine \"%V\" refuses a query: %V",
+                  &qn->query->engine->name, message);
 
     ngx_http_sandbox_query_done(qn, NGX_DECLINED);
 
