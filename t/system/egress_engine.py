@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The proxy for sandboxes on engines: one listener that all of them share, and
 a token for each command that says whose it is.  By the owner's own wire and by
-sockets, with no engine; the world is a loopback address with a resolver and a
+sockets, and once by an agent in a container as engines make them; the world is a loopback address with a resolver and a
 certificate authority of the test's own."""
 
 import base64
@@ -23,6 +23,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
+import agent_box                                             # noqa: E402
 import egress                                                # noqa: E402
 import wire                                                  # noqa: E402
 from gateway import BUILD, CACHE, wait_for                   # noqa: E402
@@ -702,6 +703,70 @@ def clients():
             "curl": "hello", "urllib": "hello", "httpx": "hello",
             "node": "hello", "uv": "42", "git": "1" * 40 + "\tHEAD"})
         check("no credentials" not in o.text(), "one asked first", o.text())
+
+
+@test("egress/engine-command")
+def command():
+    """Of two commands in one container that one has a way out that nginx gave
+    it; nothing of it is left for the next."""
+    agent_box.alone()
+    fence = agent_box.Fence()
+    box = None
+    try:
+        box = agent_box.Box(fence).start()
+        with Owner() as o:
+            words = egress.token(KEY, agent_box.SESSION, "packs",
+                                 int(time.time()) + 600)
+            way = {"EGRESS_PROXY": "%s:%d" % o.proxy, "EGRESS_TOKEN": words,
+                   "EGRESS_INDEX": "https://index.test/simple/",
+                   "EGRESS_CA": authority.text}
+
+            def out(text, **more):
+                a = box.run(text, **more)
+                same((a.code, a.result["EXIT_CODE"], a.stderr),
+                     (None, 0, b""), text)
+                return a.stdout.decode()
+
+            same(out("echo $UV_OFFLINE$https_proxy"), "1\n")
+            same(out("curl -sS https://index.test/hello", **way), "hello\n")
+            same(out("python3 -c 'import httpx; "
+                     "print(httpx.get(\"https://files.test/hello\").text)'; "
+                     "echo $UV_OFFLINE$UV_DEFAULT_INDEX", **way),
+                 "hello\n\nhttps://index.test/simple/\n")
+            same(out("uv add -q tinya && python3 -c 'import tinya; "
+                     "print(tinya.answer)'", **way), "42\n")
+            text = out("stat -c '%U %a' $SSL_CERT_FILE; tail -n 30 "
+                       "$SSL_CERT_FILE; grep -c BEGIN $SSL_CERT_FILE", **way)
+            check(text.startswith("root 644\n")
+                  and authority.text.decode().strip() in text,
+                  "its certificates", text)
+            check(int(text.split()[-1]) > 50, "and the base's", text)
+            a = box.run("curl -sS -m 20 https://other.test/hello", **way)
+            check(b"403" in a.stderr, "what the policy has not", a.stderr)
+            # another policy has no index, and the base's certificates alone
+            way = {"EGRESS_PROXY": way["EGRESS_PROXY"], "EGRESS_TOKEN": words}
+            a = box.run("echo $UV_DEFAULT_INDEX$UV_OFFLINE; "
+                        "curl -sS https://index.test/hello", **way)
+            same(a.stdout, b"\n")
+            check(b"certificate" in a.stderr, "not trusted", a.stderr)
+            # one without the other is none
+            way.pop("EGRESS_TOKEN")
+            for more in (way, {}):
+                same(out("echo $UV_OFFLINE$https_proxy", **more), "1\n")
+                a = box.run("python3 -c 'import socket; socket.socket()'",
+                            **more)
+                check(b"Address family not supported" in a.stderr, "a socket",
+                      a.stderr)
+            a = box.run("true", EGRESS_PROXY="a host", EGRESS_TOKEN=words)
+            same(a.code, "bad_request")
+            wait_for(lambda: o.counts()["refused"] == 1
+                     and o.counts()["open"] == 0, WAIT, "the counters")
+            o.wait_text("egress: sandbox %s, policy"
+                        % agent_box.SESSION.hex())
+    finally:
+        if box is not None:
+            box.stop()
+        fence.remove()
 
 
 if __name__ == "__main__":
