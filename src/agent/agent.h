@@ -277,6 +277,7 @@ typedef struct {
     unsigned               preparing:1;  /* the place is not ready: wait */
     unsigned               network:1;    /* engine: INET is allowed */
     unsigned               measured:1;   /* used.disk is known */
+    unsigned               once:1;       /* ends with one operation */
     const agent_host_t    *host;         /* NULL: a runner, or tests */
     uint8_t                session[SANDBOX_WIRE_SESSION_SIZE];
     uint8_t                secret[SANDBOX_WIRE_KEY_SIZE];    /* TCP */

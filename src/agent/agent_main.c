@@ -24,6 +24,7 @@
 #include "agent_engine.h"
 #include "agent_file.h"
 #include "agent_filter.h"
+#include "agent_once.h"
 #include "agent_spool.h"
 #include "sandbox_control.h"
 
@@ -39,6 +40,7 @@ typedef struct {
     const char  *listen;                 /* ADDRESS:PORT */
     const char  *secret_file;
     const char  *engine;                 /* ADDRESS:PORT */
+    int          once;                   /* standard input and output */
 } agent_options_t;
 
 
@@ -61,11 +63,11 @@ main(int argc, char **argv)
 
     if (agent_main_options(&options, argc, argv) == -1) {
         fprintf(stderr, "usage: sandbox-agent [--listen ADDRESS:PORT "
-                "--secret-file FILE | --engine ADDRESS:PORT]\n");
+                "--secret-file FILE | --engine ADDRESS:PORT | --once]\n");
         return AGENT_EXIT_REFUSED;
     }
 
-    alone = options.listen != NULL || options.engine != NULL;
+    alone = options.listen != NULL || options.engine != NULL || options.once;
 
     if (agent_guard_check(alone) == -1) {
         return AGENT_EXIT_REFUSED;
@@ -74,7 +76,13 @@ main(int argc, char **argv)
     agent_main_descriptors(alone ? SANDBOX_FD_CONTROL
                                  : SANDBOX_FD_HISTORY + 1);
 
-    if (options.engine != NULL && agent_engine_init(environ) == -1) {
+    if ((options.engine != NULL || options.once)
+        && agent_engine_init(environ) == -1)
+    {
+        return AGENT_EXIT_REFUSED;
+    }
+
+    if (options.once && agent_once_init() == -1) {
         return AGENT_EXIT_REFUSED;
     }
 
@@ -109,6 +117,11 @@ agent_main_options(agent_options_t *options, int argc, char **argv)
     int  i;
 
     memset(options, 0, sizeof(agent_options_t));
+
+    if (argc == 2 && strcmp(argv[1], "--once") == 0) {
+        options->once = 1;
+        return 0;
+    }
 
     for (i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--listen") == 0) {
@@ -224,7 +237,7 @@ agent_main_tcp(const agent_options_t *options)
 {
     int  rc;
 
-    if (options->engine == NULL) {
+    if (options->listen != NULL) {
         agent_tree_init(-1);
 
         if (!agent.network) {
@@ -237,7 +250,16 @@ agent_main_tcp(const agent_options_t *options)
     agent_tree_init(-1);
     rc = agent_engine_start();
 
-    return rc ? rc : agent_tcp_listen(options->engine);
+    if (!options->once) {
+        return rc ? rc : agent_tcp_listen(options->engine);
+    }
+
+    if (rc) {
+        agent_once_failed(rc);
+        exit(0);
+    }
+
+    return agent_once_start();
 }
 
 

@@ -2,6 +2,8 @@
 capabilities and the filter that engines leave, without a cgroup; and around it
 all a fence of the test's own, so that nothing in it can hurt this machine."""
 
+import base64
+import io
 import json
 import os
 import shutil
@@ -77,6 +79,16 @@ class Fence:
             wait_for(gone, 60, "the end of all in " + folder)
 
 
+class Text:
+    """What a socket would give, out of base64."""
+
+    def __init__(self, text):
+        self.bytes = io.BytesIO(base64.b64decode(text, validate=True))
+
+    def recv(self, size):
+        return self.bytes.read(size)
+
+
 class Box:
     """`memory`, `disk` (MiB), `processes`: caps, 0 the agent's own."""
 
@@ -88,6 +100,7 @@ class Box:
         self.shm = shm
         self.process = None
         self.mounted = False
+        self.containers = 0
         self.port = free_port()
         self.env = ["SANDBOX_ENGINE_SECRET=" + SECRET.hex(),
                     "SANDBOX_ENGINE_SESSION=" + SESSION.hex(),
@@ -110,7 +123,7 @@ class Box:
                 self.folder + "/work")
         self.mounted = True
 
-    def configure(self, args):
+    def configure(self, bundle, args):
         volumes = {"/home/sandbox": "home", "/skills": "skills",
                    "/var/lib/sandbox": "meta"}
         config = {
@@ -137,16 +150,27 @@ class Box:
             "linux": {"namespaces": [{"type": t} for t in
                                      ("pid", "ipc", "uts", "mount")],
                       "seccomp": seccomp()}}
-        with open(self.folder + "/config.json", "w") as f:
+        with open(bundle + "/config.json", "w") as f:
             json.dump(config, f)
 
     def spawn(self, args, **options):
-        self.configure(args)
-        return subprocess.Popen(
+        self.containers += 1
+        name = "%s.%d" % (os.path.basename(self.folder), self.containers)
+        bundle = "%s/%d" % (self.folder, self.containers)
+        os.mkdir(bundle)
+        self.configure(bundle, args)
+        process = subprocess.Popen(
             ["crun", "--root", self.folder + "/state",
-             "--cgroup-manager=disabled", "run", "--bundle", self.folder,
-             os.path.basename(self.folder)], preexec_fn=self.fence.enter,
-            **options)
+             "--cgroup-manager=disabled", "run", "--bundle", bundle, name],
+            preexec_fn=self.fence.enter, **options)
+        process.name = name
+        return process
+
+    def kill(self, process, number="KILL"):
+        """All of that container."""
+        subprocess.run(["crun", "--root", self.folder + "/state", "kill",
+                        process.name, number], check=False,
+                       stderr=subprocess.DEVNULL)
 
     def start(self):
         """As a service; returns when it listens."""
@@ -174,10 +198,7 @@ class Box:
         """The container, and all of it."""
         try:
             if self.process is not None and self.process.poll() is None:
-                subprocess.run(["crun", "--root", self.folder + "/state",
-                                "kill", os.path.basename(self.folder),
-                                "KILL"], check=False,
-                               stderr=subprocess.DEVNULL)
+                self.kill(self.process)
                 try:
                     self.process.wait(60)
                 except subprocess.TimeoutExpired:
@@ -191,6 +212,33 @@ class Box:
                 for line in self.log().splitlines()[-20:]:
                     print("# log: " + line)
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def once(self, operation, pairs=(), body=b"", text=None, **options):
+        """By the other way, in a container of its own: the answer, and what
+        the program wrote.  `text` in place of the base64 of the request."""
+        if text is None:
+            text = base64.b64encode(self.request(operation, pairs, body,
+                                                 **options))
+        return self.ended(self.begin(), text)
+
+    def begin(self):
+        """The program; what it reads comes later."""
+        with open(self.folder + "/log", "ab") as log:
+            return self.spawn(["--once"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=log)
+
+    def ended(self, process, text):
+        out = process.communicate(text, 240)[0]
+        if process.returncode:
+            raise AssertionError("status %d: %s" % (process.returncode,
+                                                    self.log()))
+        return self.client.answer(Text(out)), out
+
+    def request(self, operation, pairs=(), body=b"", **options):
+        head = wire.fields(*pairs)
+        return wire.Preamble(operation, head=len(head), body=len(body),
+                             key=SECRET, **self.preamble(options)
+                             ).encode() + head + body
 
     def preamble(self, options):
         for name, value in self.caps.items():
