@@ -45,20 +45,16 @@ del sys.modules["h2"]
 if ours:
     sys.modules["h2"] = ours
 
+from engine_http import JSON, TEXT, Bad, Gone, Http          # noqa: E402
+
 FILES = b"/moby.filesync.v1.FileSync/DiffCopy"
 HEALTH = b"/grpc.health.v1.Health/Check"
 NO_BASE64 = (b"failed to get client metadata: failed to base64-decode "
              b"X-Dagger-Client-Metadata: illegal base64 data at input byte 0"
              b"\n")
-TEXT, JSON = "text/plain; charset=utf-8", "application/json"
-CHUNKED, CHUNK = 2048, 4096         # bytes: a body is sent in pieces, of these
 BDP = bytes.fromhex("02041010090e0707")
 NO_METADATA = (b"failed to get client metadata: failed to JSON-unmarshal "
                b"X-Dagger-Client-Metadata: unexpected end of JSON input\n")
-
-
-class Gone(Exception):
-    pass
 
 
 def read_body(body):
@@ -387,35 +383,19 @@ class Engine:
                              daemon=True).start()
 
     def serve(self, sock):
-        buffered = b""
+        http = Http(sock)
         try:
             while True:
-                while b"\r\n\r\n" not in buffered:
-                    data = sock.recv(65536)
-                    if not data or len(buffered) > 1 << 20:
-                        return
-                    buffered += data
+                method, path, headers, body = http.read()
                 if self.deaf:
-                    continue_with = sock.recv(1)
-                    if not continue_with:
-                        return
-                head, buffered = buffered.split(b"\r\n\r\n", 1)
-                line, *lines = head.decode("latin-1").split("\r\n")
-                method, path, protocol = line.split(" ")
-                headers = dict((n.lower(), v.strip()) for n, v in
-                               (x.split(":", 1) for x in lines))
-                size = int(headers.get("content-length", 0))
-                while len(buffered) < size:
-                    data = sock.recv(65536)
-                    if not data:
-                        raise Gone()
-                    buffered += data
-                body, buffered = buffered[:size], buffered[size:]
-                if not self.request(sock, method, path, headers, body,
-                                    buffered):
+                    while sock.recv(65536):
+                        pass
                     return
-                if headers.get("connection") == "close":
+                if not self.request(http, method, path, headers, body):
                     return
+        except Bad as e:
+            self.fault("no request: %s" % e)
+            http.refuse(str(e))
         except (OSError, Gone, ValueError):
             pass
         finally:
@@ -423,34 +403,13 @@ class Engine:
             if sock in self.conns:
                 self.conns.remove(sock)
 
-    def answer(self, sock, status, kind, body):
-        words = {200: "OK", 404: "Not Found", 422: "Unprocessable Entity",
-                 400: "Bad Request", 500: "Internal Server Error"}
-        date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
-        if status == 204:
-            sock.sendall(("HTTP/1.1 204 No Content\r\nDate: %s\r\n\r\n"
-                          % date).encode())
-            return True
-        head = ("HTTP/1.1 %d %s\r\nContent-Type: %s\r\nDate: %s\r\n"
-                % (status, words[status], kind, date)).encode()
-        if len(body) <= CHUNKED:
-            sock.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body)
-                         + body)
-            return True
-        sock.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
-        for at in range(0, len(body), CHUNK):
-            part = body[at:at + CHUNK]
-            sock.sendall(b"%x\r\n" % len(part) + part + b"\r\n")
-        sock.sendall(b"0\r\n\r\n")
-        return True
-
-    def errors(self, sock, text):
+    def errors(self, http, text):
         """A query that fails before it is looked at: 200, and text."""
-        return self.answer(sock, 200, TEXT, json.dumps(
+        return http.answer(200, TEXT, json.dumps(
             {"data": None, "errors": [{"message": text}]},
             separators=(",", ":")).encode() + b"\n")
 
-    def request(self, sock, method, path, headers, body, early):
+    def request(self, http, method, path, headers, body):
         """True: the connection goes on with the next request."""
         client = None
         refused = None
@@ -459,13 +418,13 @@ class Engine:
                 headers.get("x-dagger-client-metadata", ""), validate=True))
         except ValueError as e:
             self.requests.append((method, path, None))
-            return self.answer(sock, 500, TEXT, NO_BASE64 if isinstance(
+            return http.answer(500, TEXT, NO_BASE64 if isinstance(
                 e, binascii.Error) else NO_METADATA)
 
         version = metadata.get("client_version", "")
         found = re.fullmatch(r"v?(\d+)\.(\d+)\..*", version)
         if version and (not found or (int(found[1]), int(found[2])) < (0, 19)):
-            return self.answer(sock, 500, TEXT,
+            return http.answer(500, TEXT,
                                b"incompatible client version "
                                + version.encode())
 
@@ -480,7 +439,7 @@ class Engine:
         path, _, asked = path.partition("?")
         if path not in ("/sessionAttachables", "/query", "/shutdown",
                         "/init"):
-            return self.answer(sock, 404, TEXT, b"404 page not found\n")
+            return http.answer(404, TEXT, b"404 page not found\n")
         if refused is None:
             with self.lock:
                 client = self.clients.setdefault(
@@ -490,18 +449,20 @@ class Engine:
                 refused = ('get or init client: client "%s" already exists '
                            'with different secret token' % client.id)
 
-        if path == "/sessionAttachables" and method == "GET":
-            return self.attach(sock, client, refused, early)
+        if path == "/sessionAttachables":
+            return self.attach(http, client, refused)
+        if path == "/query" and method == "HEAD":
+            return http.answer(405, None, b"")
         if path == "/query":
-            return self.errors(sock, refused) if refused \
-                else self.query(sock, client, method, asked, headers, body)
+            return self.errors(http, refused) if refused \
+                else self.query(http, client, method, asked, headers, body)
         if refused:
-            return self.answer(sock, 200, TEXT, refused.encode() + b"\n")
+            return http.answer(200, TEXT, refused.encode() + b"\n")
         if path == "/shutdown":
-            return self.shutdown(sock, metadata)
-        return self.answer(sock, 204, TEXT, b"")
+            return self.shutdown(http, metadata)
+        return http.answer(204, TEXT, b"")
 
-    def attach(self, sock, client, refused, early):
+    def attach(self, http, client, refused):
         refused = refused or self.refuse
         with self.lock:
             if not refused and client.held \
@@ -509,15 +470,16 @@ class Engine:
                 refused = ('session attachables for client "%s" already exist'
                            % client.id)
         if refused:
-            return self.answer(sock, 200, TEXT, refused.encode() + b"\n")
+            return http.answer(200, TEXT, refused.encode() + b"\n")
 
+        sock = http.sock
         sock.sendall(b"HTTP/0.0 101 Switching Protocols\r\n"
                      b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
 
         # what came with the request is gone, and one byte is waited for
 
-        if early:
-            self.fault("%d bytes came before the 101" % len(early))
+        if http.buffered:
+            self.fault("%d bytes came before the 101" % len(http.buffered))
         if sock.recv(1) == b"":
             return False
         held = Held(self, sock, client)
@@ -526,11 +488,11 @@ class Engine:
         held.run()
         return False
 
-    def query(self, sock, client, method, asked, headers, body):
+    def query(self, http, client, method, asked, headers, body):
         end = time.monotonic() + 10
         while client.held is None or client.held.closed.is_set():
             if time.monotonic() > end:
-                return self.errors(sock, "waiting for client session "
+                return self.errors(http, "waiting for client session "
                                    "attachables: context deadline exceeded")
             time.sleep(0.01)
 
@@ -539,26 +501,26 @@ class Engine:
                 client.spoiled = client.held.workspace()
                 client.loaded = True
         if client.spoiled:
-            return self.errors(sock, "loading workspace: workspace detection: "
+            return self.errors(http, "loading workspace: workspace detection: "
                                + client.spoiled)
 
         if method == "GET":
             query = urllib.parse.parse_qs(asked).get("query", [""])[0]
         elif method != "POST" \
                 or not headers.get("content-type", "").startswith(JSON):
-            return self.answer(sock, 400, TEXT,
+            return http.answer(400, TEXT,
                                b'{"errors":[{"message":"transport not '
                                b'supported"}],"data":null}')
         else:
             query, wrong = read_body(body)
             if wrong:
-                return self.answer(sock, 400, JSON, json.dumps(
+                return http.answer(400, JSON, json.dumps(
                     {"errors": [{"message": "json request body could not be "
                                  "decoded: " + wrong}], "data": None},
                     separators=(",", ":")).encode())
         self.begin(client.session)
         try:
-            return self.answer(sock, *self.result(client, query, sock))
+            return http.answer(*self.result(client, query, http.sock))
         finally:
             self.end(client.session)
 
@@ -582,9 +544,9 @@ class Engine:
             {"data": {n: known[n] for n in sorted(names[1].split())}},
             separators=(",", ":")).encode()
 
-    def shutdown(self, sock, metadata):
+    def shutdown(self, http, metadata):
         self.forget(metadata.get("session_id"))
-        return self.answer(sock, 200, TEXT, b"")
+        return http.answer(200, TEXT, b"")
 
 
 def transcript(port):

@@ -108,7 +108,8 @@ class Task:
         self.left = threading.Event()
         self.lock = threading.Lock()
         self.waiters = 0
-        self.wake = []
+        self.wake = {}              # by what they wait with: their sessions
+        self.closed = set()
         self.value = None
         self.error = None
         threading.Thread(target=self.run, args=(work,), daemon=True).start()
@@ -131,13 +132,21 @@ class Task:
             self.waiters += 1
             return True
 
-    def wait(self, gone):
+    def close(self, session):
+        with self.lock:
+            for fd in [f for f in self.wake if self.wake[f] == session]:
+                self.closed.add(fd)
+                os.eventfd_write(fd, 1)
+
+    def wait(self, gone, session):
         """Raises Left when `gone`, a socket, is closed by the other side."""
         fd = os.eventfd(0)
         with self.lock:
-            self.wake.append(fd)
+            self.wake[fd] = session
         try:
             while not self.done.is_set():
+                if fd in self.closed:
+                    raise Problem("session is closing")
                 watched = [fd] if gone is None else [fd, gone]
                 ready = select.select(watched, [], [], 1)[0]
                 if gone in ready and closed(gone):
@@ -146,7 +155,8 @@ class Task:
                     gone = None         # the next request is early
         finally:
             with self.lock:
-                self.wake.remove(fd)
+                del self.wake[fd]
+                self.closed.discard(fd)
                 self.waiters -= 1
                 if self.waiters == 0:
                     self.left.set()
@@ -219,6 +229,7 @@ class ContainerEngine(Engine):
         self.finished = {}          # commands: by digest, (code, out, err)
         self.tasks = {}
         self.volumes = {}           # by number
+        self.starts = set()         # tasks
         self.services = {}          # by (session, digest)
         self.stopping = False
         self.boxes = 0
@@ -711,7 +722,7 @@ class ContainerEngine(Engine):
                         and self.tasks.get(step.digest) is task:
                     del self.tasks[step.digest]
         try:
-            code, out, err = task.wait(sock)
+            code, out, err = task.wait(sock, session)
         except Problem as e:
             e.error.setdefault("path", path)
             raise
@@ -812,16 +823,17 @@ class ContainerEngine(Engine):
                               result.chain + [name])
             self.begin(session)
             task = Task(lambda t: self.start(result, running, hostname,
-                                             session))
+                                             session, t))
+            self.starts.add(task)
             task.join()
         try:
-            task.wait(sock)
+            task.wait(sock, session)
         except Problem as e:
             e.error.setdefault("path", result.chain + [name])
             raise
         return result.id()
 
-    def start(self, result, running, hostname, session):
+    def start(self, result, running, hostname, session, task):
         try:
             with running.lock:
                 if running.container is None \
@@ -830,6 +842,8 @@ class ContainerEngine(Engine):
                         running.over.wait()
                     self.start_one(result, running, hostname, session)
         finally:
+            with self.objects:
+                self.starts.discard(task)
             self.end(session)
 
     def start_one(self, result, running, hostname, session):
@@ -917,6 +931,10 @@ class ContainerEngine(Engine):
 
     def session_over(self, session):
         """Its services end, and are forgotten."""
+        with self.objects:
+            tasks = list(self.tasks.values()) + list(self.starts)
+        for task in tasks:
+            task.close(session)
         with self.objects:
             gone = [k for k in self.services if k[0] == session]
             ended = [self.services.pop(k) for k in gone]

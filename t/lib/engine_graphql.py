@@ -8,7 +8,7 @@ import json
 import re
 
 TOKEN = re.compile(
-    r'(?P<skip>[\s,\ufeff]+|\#[^\n\r]*)|(?P<String>"(?:[^"\\\n]|\\.)*")'
+    r'(?P<skip>[\s,\ufeff]+|\#[^\n\r]*)|(?P<String>"[^"\\\n]*(?:\\.[^"\\\n]*)*")'
     r'|(?P<Float>-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))'
     r'|(?P<Int>-?\d+)|(?P<Name>[_A-Za-z]\w*)|(?P<mark>\.\.\.|[{}()\[\]:$!=@|&])',
     re.ASCII)

@@ -235,6 +235,37 @@ def http():
     check(got.startswith(b'{"data":{"defaultPlatform":"linux/amd64",'
                          b'"version":"'), "the order", got)
 
+    # connections: kept, closed, of old clients
+
+    def plain(line, fields, *ends):
+        with socket.create_connection(s.peer, 30) as sock:
+            body = b'{"query":"{defaultPlatform}"}'
+            sock.sendall(("%s\r\n%s%sContent-Type: application/json\r\n"
+                          "Content-Length: %d\r\n\r\n" % (
+                              line, s.header(), fields, len(body))).encode()
+                         + body)
+            got = b""
+            while not got.endswith(ends):
+                data = sock.recv(4096)
+                if not data:
+                    return got + b" and its end"
+                got += data
+            return got
+
+    good = b'{"data":{"defaultPlatform":"linux/amd64"}}'
+    got = plain("POST /query HTTP/1.1", "Host: x\r\n", good)
+    check(b"\r\nContent-Length: 42\r\n\r\n" in got, "it is kept", got)
+    got = plain("POST /query HTTP/1.1", "Host: x\r\nConnection: close\r\n",
+                b"none")
+    check(b"\r\nConnection: close\r\n\r\n" + good + b" and" in got,
+          "it is closed", got)
+    got = plain("POST /query HTTP/1.0", "", b"none")
+    check(got.startswith(b"HTTP/1.0 200 OK\r\n") and got.endswith(
+        good + b" and its end"), "HTTP/1.0", got)
+    check(plain("POST /query HTTP/1.1", "", b"none").endswith(
+        b"400 Bad Request: missing required Host header and its end"),
+        "no host")
+
     # who asks
 
     plain = "get or init client: %s"
@@ -657,10 +688,26 @@ def service_ends():
     with Session(state["address"]) as other:
         run(other, "session")
         wait_for(lambda: text("session"), 90, "its beginning")
-        same(other.request("POST", "/shutdown"), (200, "text/plain", b"")
-             if not REAL else (200, "", b""))
+        same(other.request("POST", "/shutdown"), (200, "", b""))
     time.sleep(0.3)
     same(text("session"), ["begun"])
+
+
+@test("dagger/engine-shutdown", beside=True)
+def shutdown():
+    """What is being asked in a session that is ended is told so."""
+    v = volume(nonce())
+    with Session(state["address"]) as other:
+        got = []
+        thread = threading.Thread(target=lambda: got.append(other.ask(execute(
+            "echo > /v/begun; sleep 1000", "exitCode", before=[mount(v)]))))
+        thread.start()
+        wait_for(lambda: "begun" in lists(state["session"], v), 90,
+                 "its beginning")
+        same(other.request("POST", "/shutdown"), (200, "", b""))
+        thread.join()
+        same((got[0][0], got[0][1]["data"], got[0][1]["errors"][0]["message"]),
+             (200, None, "session is closing"))
 
 
 @test("dagger/engine-service-locked", beside=True)
@@ -804,6 +851,13 @@ def lost():
                       "date +%s%N > /v/now; sleep 0.1; done"]),
             "start hostname", base=base))
         full = started["hostname"] + "." + s.domain
+        busy, got = Session(engine.address), []
+        thread = threading.Thread(target=lambda: got.append(put(
+            busy, base, v, "echo > /v/begun; sleep 5; echo done")))
+        thread.start()
+        wait_for(lambda: "begun" in put(s, base, v, "ls /v"), 90,
+                 "its beginning")
+        busy.lose()
         s.lose()
         again = Session(engine.address, attach=False, **s.metadata)
         same(again.attach(), 'session attachables for client "%s" already '
@@ -817,6 +871,8 @@ def lost():
             check("asked" not in first, "it was asked to end", first)
             time.sleep(0.5)
             same(put(other, base, v, "ls /v; cat /v/now"), first)
+        thread.join()
+        same(got, ["done\n"], "what was asked before")
         wait_for(lambda: again.attach() is None, 60, "the ids are free")
         check(again.get("{version}"), "a session of these ids")
         again.lose()
