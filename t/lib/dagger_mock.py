@@ -180,6 +180,7 @@ class Engine:
         self.hang = set()           # "volumes", "service", "exec": no answer
         self.refuse = {}            # likewise: a sentence
         self.ready = True           # as the owner tells it
+        self.proxy = None           # likewise: of egress, "ADDRESS:PORT"
         self.generation = int(time.time() * 1000) + number
         self.domain = "e%d.dagger.local" % number
         self.volumes = {}           # session: what is in it
@@ -358,8 +359,11 @@ class OwnerConnection(mock_runner.Connection):
                        ("DETAIL", None if e.ready else "it is down"),
                        ("ENGINE_GENERATION", e.generation if e.ready else None),
                        ("ENGINE_METADATA", e.metadata if e.ready else None),
-                       ("ENGINE_DOMAIN", e.domain if e.ready else None)))
-                     for e in engines])
+                       ("ENGINE_DOMAIN", e.domain if e.ready else None),
+                       ("EGRESS_PROXY", e.proxy)))
+                     for e in engines],
+                   ("EGRESS_DIGEST",
+                    hashlib.sha256(self.mock.table).digest()))
 
 
 class Names:
