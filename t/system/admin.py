@@ -97,7 +97,7 @@ def key_file_rights():
         g.stop(check=False)
 
 
-@test("admin/kernel-features")
+@test("admin/kernel-features", backends="local", why="runner")
 def kernel_features():
     """The start-up probe says what is missing, and nothing runs."""
     with Gateway(runner=None, ready=False) as g:
@@ -152,7 +152,7 @@ def kernel_features():
             check(not os.path.exists(g.socket + ".x"), name, "a socket")
 
 
-@test("admin/state-disk-full", seconds=180)
+@test("admin/state-disk-full", seconds=180, backends="local", why="runner")
 def state_disk_full():
     """The file system of the state folder is full: what runs goes on, what
     is new is refused with the cause, deletion frees space."""
@@ -201,7 +201,7 @@ def state_disk_full():
             g.stop(check=False)
 
 
-@test("admin/two-runners")
+@test("admin/two-runners", backends="local", why="runner")
 def two_runners():
     """Several can run at once; one state folder has one owner."""
     with Gateway(pool=1) as a, Gateway(pool=1) as b:
@@ -219,7 +219,7 @@ def two_runners():
         same(a.run("two", "cat f")["stdout"], "a\n")
 
 
-@test("wire/refusals-of-the-runner")
+@test("wire/refusals-of-the-runner", backends="local", why="runner")
 def wire_refusals():
     """Foreign bytes at the socket: an ERROR or an end, never a hang."""
     with Gateway(pool=1) as g:
@@ -301,7 +301,7 @@ def wire_refusals():
         same(c.command("echo end", session=b"h" * 32).stdout, b"end\n")
 
 
-@test("wire/slow-and-silent-clients")
+@test("wire/slow-and-silent-clients", backends="local", why="runner")
 def slow_clients():
     """Clients that say nothing, or one byte a second, hold nobody up."""
     with Gateway(pool=1) as g:
@@ -347,7 +347,7 @@ def slow_clients():
         s.close()
 
 
-@test("wire/reader-that-stops")
+@test("wire/reader-that-stops", backends="local", why="runner")
 def reader_stops():
     """A client that reads nothing never stops the command."""
     with Gateway(pool=1) as g:

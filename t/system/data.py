@@ -188,7 +188,7 @@ def uv_offline():
     same(out("uv run python -c 'import pandas; print(1)'"), "1\n")
 
 
-@test("data/uv-cache")
+@test("data/uv-cache", backends="local", why="network")
 def uv_cache():
     packages.start(g, "uv", "tinya", "tinyb")
     same(out(packages.ONLINE + "uv add -q tinya && python3 -c 'import tinya; "
@@ -214,7 +214,7 @@ def uv_cache():
              "~/.venv | head -n 3000) | sort -u", "uv"), "2\nsandbox\n")
 
 
-@test("data/node")
+@test("data/node", backends="local", why="network")
 def node():
     same(out("node -e 'const http = require(\"http\"); const s = "
              "http.createServer((q, a) => a.end(\"hello\")).listen(0, "

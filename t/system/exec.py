@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import SECRET, Gateway, wait_for                # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import BACKEND, check, main, same, test             # noqa: E402
 
 g = None
 
@@ -114,7 +114,9 @@ def sigpipe():
              "print(signal.getsignal(signal.SIGHUP))'"),
          "0\n")
     ignored = out("grep SigIgn /proc/self/status").split()[1]
-    same(int(ignored, 16), 0, "ignored signals")
+    # where a cap of a file's size stands for one of the disk
+    same(int(ignored, 16), 1 << 24 if BACKEND == "dagger" else 0,
+         "ignored signals")
     blocked = out("grep SigBlk /proc/self/status").split()[1]
     same(int(blocked, 16), 0, "blocked signals")
 
@@ -473,7 +475,7 @@ def inherited_fds():
     same(out("readlink /proc/self/fd/0"), "/dev/null\n")
 
 
-@test("exec/foreground-server")
+@test("exec/foreground-server", backends="local", why="network")
 def foreground_server():
     for seconds in (3, 10, 40):         # a machine that is busy needs longer
         r = run("python3 -u -m http.server 8123", timeoutSeconds=seconds)

@@ -135,7 +135,8 @@ def output_total():
     same(ended("limits", "gush")["outcome"], "output_limit")
 
 
-@test("limits/memory-oom: its neighbours", seconds=120)
+@test("limits/memory-oom: its neighbours", seconds=120,
+      backends="local", why="caps")
 def memory_neighbours():
     """Only the sandbox that took too much loses something."""
     names = ("near", "oom")
@@ -165,7 +166,8 @@ def memory_neighbours():
               "an old peak is told again")
 
 
-@test("limits/memory-tmpfs-swap: page cache, sockets and pipes", seconds=120)
+@test("limits/memory-tmpfs-swap: page cache, sockets and pipes", seconds=120,
+      backends="local", why="caps")
 def memory_back_door():
     # more of files than fits: the reader is not killed
     r = run("head -c 180M /dev/zero > f && cat f f | wc -c; rm f", "cache")
@@ -282,7 +284,8 @@ E
 """
 
 
-@test("limits/pids: threads, and a full table", seconds=120)
+@test("limits/pids: threads, and a full table", seconds=120,
+      backends="local", why="caps")
 def pids():
     text = out("python3 -c '\nimport threading\nn = 0\n"
                "over = threading.Event()\ntry:\n"
@@ -339,7 +342,8 @@ def descriptors():
          "256\n256\n")
 
 
-@test("limits/disk-full: all that still works then", seconds=120)
+@test("limits/disk-full: all that still works then", seconds=120,
+      backends="local", why="disk")
 def disk_full():
     r = run("yes > f", "disk")
     same((r["outcome"], r["exitCode"]), ("disk_full", 1), repr(r))
@@ -363,7 +367,8 @@ def disk_full():
     same(out("cat g 2> /dev/null; echo ok > g; cat g", "disk"), "ok\n")
 
 
-@test("limits/inodes: said, listed, removed", seconds=180)
+@test("limits/inodes: said, listed, removed", seconds=180,
+      backends="local", why="disk")
 def inodes():
     r = run("python3 -c '\nimport os\nos.mkdir(\"many\")\nn = 0\nwhile 1:\n"
             "    os.close(os.open(\"many/%06d\" % n, os.O_CREAT)); n += 1'",
@@ -382,11 +387,11 @@ def inodes():
     same(g.delete("inodes").status, 204)
 
 
-@test("limits/outcome-in-words", seconds=300)
+@test("limits/outcome-in-words", seconds=300, backends="local", why="disk")
 def words():
     """Where there is room for it, an agent is told which cap it was."""
     # no busy machine is too slow for one second
-    g.reload(location=caps(1).replace("wall_time 30s", "wall_time 110s"))
+    g.reload(location=caps(1).replace("wall_time 100s", "wall_time 110s"))
     c = Client(g, "words", LEGACY)
     c.tools()
     for text, word, said in (
@@ -427,7 +432,8 @@ def reported():
     same(files, 256)
 
 
-@test("limits/lower-in-the-command: ulimit works, outcomes are honest")
+@test("limits/lower-in-the-command: ulimit works, outcomes are honest",
+      backends="local", why="disk")
 def lower():
     def ends(text, outcome, code, signal=None):
         r = run(text, "lower")

@@ -59,7 +59,8 @@ def files_stay():
          ["stdout"].split("\n")[:2][0], "1")
 
 
-@test("persistence/runner-restart: killed during a command, and back")
+@test("persistence/runner-restart: killed during a command, and back",
+      backends="local", why="runner")
 def runner_killed():
     g.run("killed", "echo kept > kept; "
           "while :; do date +%s%N > next; mv next beat; sleep 0.1; done "
@@ -94,7 +95,7 @@ def runner_killed():
     g.run("killed", "pkill -f 'while :'; true")
 
 
-@test("persistence/runner-killed-with-a-queue")
+@test("persistence/runner-killed-with-a-queue", backends="local", why="runner")
 def runner_killed_queue():
     g.run("queue", "true")
     jobs = []
@@ -123,7 +124,8 @@ def runner_killed_queue():
     check(len(set(lines)) == len(lines), "ran twice", lines)
 
 
-@test("persistence/runner-killed-during-fresh", seconds=200)
+@test("persistence/runner-killed-during-fresh", seconds=200,
+      backends="local", why="runner")
 def runner_killed_fresh():
     """The request for a fresh sandbox is under way when the runner dies:
     killed at once, or deaf for a while before."""
@@ -150,7 +152,7 @@ def runner_killed_fresh():
             check(out, "no answer")
 
 
-@test("persistence/runner-terminated")
+@test("persistence/runner-terminated", backends="local", why="runner")
 def runner_terminated():
     """SIGTERM leaves sandboxes running, as --ephemeral's opposite; with
     --ephemeral it ends everything: here it is ephemeral."""

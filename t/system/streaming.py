@@ -420,7 +420,7 @@ def background_streams():
                  == "again\nok\n", 20, "the late writer")
 
 
-@test("exec/background", seconds=90)
+@test("exec/background", seconds=90, backends="local", why="network")
 def background():
     """A server: answered at once, listed, read while it runs, cancelled."""
     r = g.command("server", "echo starting; exec python3 -u -m http.server "

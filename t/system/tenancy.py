@@ -99,7 +99,7 @@ def two_conversations():
     same(r["stdout"], "code 7\n")
 
 
-@test("tenancy/ports")
+@test("tenancy/ports", backends="local", why="network")
 def ports():
     server = "python3 -c '\nimport http.server, sys\n" \
         "s = http.server.HTTPServer((\"%s\", 8765), " \
