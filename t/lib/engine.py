@@ -292,7 +292,7 @@ class Engine:
         self.port = self.listener.getsockname()[1]
 
     def __enter__(self):
-        self.listener.listen(128)
+        self.listener.listen(4096)
         threading.Thread(target=self.accept, daemon=True).start()
         return self
 

@@ -12,7 +12,6 @@ import json
 import os
 import pickle
 import re
-import select
 import signal
 import shutil
 import socket
@@ -25,6 +24,7 @@ from engine import Engine, Gone, kind_of
 from engine_crun import Container, overlay
 from engine_graphql import (Enum, Reader, Refused, Unsupported, dumps, refusal,
                             validate)
+from engine_http import ready
 from engine_image import Failed, Image
 from engine_network import Network, domain_of, libc, name_of
 from engine_schema import ENUMS, KEPT, OBJECTS, SCHEMA
@@ -148,10 +148,10 @@ class Task:
                 if fd in self.closed:
                     raise Problem("session is closing")
                 watched = [fd] if gone is None else [fd, gone]
-                ready = select.select(watched, [], [], 1)[0]
-                if gone in ready and closed(gone):
+                can = ready(watched, seconds=1)
+                if gone in can and closed(gone):
                     raise Left()
-                if gone in ready:
+                if gone in can:
                     gone = None         # the next request is early
         finally:
             with self.lock:

@@ -8,13 +8,13 @@ filter of system calls, no limits.  There is no cgroup for it.
 import ctypes
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import threading
 import time
 
+from engine_http import ready
 from engine_network import libc, need
 
 BIND, DETACH, PRIVATE = 4096, 2, 0x40000
@@ -328,10 +328,8 @@ class Container:
         if into:
             os.set_blocking(into.fileno(), False)
         while out or err:
-            reads = [f for f in (out, err) if f]
-            readable, writable, _ = select.select(reads,
-                                                  [into] if into else [], [])
-            if into in writable:
+            can = ready([f for f in (out, err) if f], [into] if into else [])
+            if into and into in can:
                 try:
                     stdin = stdin[os.write(into.fileno(), stdin[:65536]):]
                 except BlockingIOError:
@@ -341,7 +339,7 @@ class Container:
                 if not stdin:
                     into.close()
                     into = None
-            for file in readable:
+            for file in [f for f in (out, err) if f in can]:
                 data = os.read(file.fileno(), 1 << 16)
                 if data and sizes[file] < self.box["most"]:
                     pieces[file].append(data)

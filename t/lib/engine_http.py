@@ -5,6 +5,7 @@ chunking; HTTP/1.0 gets them until the end; what is no request is refused in
 plain words.
 """
 
+import select
 import time
 
 SMALL = 2048
@@ -22,6 +23,20 @@ class Gone(Exception):
 
 class Bad(Exception):
     pass
+
+
+def ready(reads, writes=(), seconds=None):
+    """Of these (files, sockets or numbers), what can be read or written."""
+    poll, by_number = select.poll(), {}
+    for file in reads:
+        number = file if isinstance(file, int) else file.fileno()
+        by_number[number] = file
+        poll.register(number, select.POLLIN)
+    for file in writes:
+        by_number[file.fileno()] = file
+        poll.register(file.fileno(), select.POLLOUT)
+    return [by_number[n] for n, _ in poll.poll(
+        None if seconds is None else seconds * 1000)]
 
 
 class Http:

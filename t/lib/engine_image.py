@@ -130,6 +130,9 @@ class Image:
         with open(place + "/lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.isdir(folder):
+                for name in os.listdir(place):
+                    if name.startswith("new."):
+                        shutil.rmtree(place + "/" + name)
                 self.unpack(layer, diff, place, folder)
         return folder
 

@@ -8,6 +8,7 @@ its folder.  `Program` is it for tests.
 import argparse
 import ctypes
 import os
+import resource
 import select
 import shutil
 import signal
@@ -81,6 +82,8 @@ def options():
 
 def program():
     o = options()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     alone()
     sys.path.insert(0, HERE)
     from engine_containers import ContainerEngine
@@ -146,6 +149,7 @@ class Program:
         # nobody has this pipe's other end when all of it has ended
         self.all, inherited = os.pipe()
         self.log = self.root + "/engine.log"
+        os.makedirs(self.root, exist_ok=True)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [self.python, HERE + "/engine.py"] + options + self.extra
@@ -170,6 +174,11 @@ class Program:
         self.gateway = self.prefix + ".1"
         self.resolver = self.gateway
         return self
+
+    def name(self):
+        """Of this side's leg of its network."""
+        return "sbx%02x%02x" % tuple(int(n) for n in
+                                     self.prefix.split(".")[1:])
 
     def names(self, mode=""):
         """"silent": no name is answered; "astray": with nobody's address."""
@@ -206,10 +215,7 @@ class Program:
         self.process.stdin.close()
         self.process = None
         end = time.monotonic() + seconds
-        name = "sbx%02x%02x" % tuple(int(n) for n in
-                                     self.prefix.split(".")[1:]) \
-            if self.prefix else ""
-        while name in [n for _, n in socket.if_nameindex()]:
+        while self.prefix and self.name() in [n for _, n in socket.if_nameindex()]:
             if time.monotonic() > end:
                 raise AssertionError("its network is still there")
             time.sleep(0.005)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -929,6 +930,24 @@ def leaves():
                 check(engine.root not in f.read(), "a mount is left")
             engine.start()
         check(Session(beside.address).get("{version}"), "the other one")
+
+        # it ends with who has started it, too
+
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import sys, time; sys.path.insert(0, %r);"
+             "from engine_program import Program\n"
+             "with Program(root=%r) as e:\n"
+             "    print(e.address, e.name(), flush=True)\n"
+             "    time.sleep(1000)" % (sys.path[0], beside.root + "/own")],
+            stdout=subprocess.PIPE, text=True)
+        address, name = child.stdout.readline().split()
+        with Session(address) as other:
+            check(name in [n for _, n in socket.if_nameindex()], "its network")
+            child.kill()
+            child.wait()
+            wait_for(lambda: name not in [n for _, n in socket.if_nameindex()],
+                     60, "the end of its network")
+        child.stdout.close()
 
 
 main(start, stop)
