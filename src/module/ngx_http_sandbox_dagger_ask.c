@@ -10,6 +10,7 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/rand.h>
 
 
 /* ms: an engine makes volumes at once, but may have an image to pull */
@@ -19,12 +20,21 @@
 
 #define NGX_HTTP_SANDBOX_ASK_DEPTH     32        /* objects in one another */
 
+/* of "container", "from", three volumes, four variables, and of all */
+
+#define NGX_HTTP_SANDBOX_ASK_END       "}}}}}}}}}\"}"
+
 
 static ngx_int_t ngx_http_sandbox_ask(ngx_http_sandbox_session_t *s,
     u_char *start, u_char *end, ngx_msec_t timeout,
     void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q));
 static ngx_int_t ngx_http_sandbox_ask_mac(ngx_http_sandbox_session_t *s,
     u_char *text, size_t size, u_char *mac);
+static ngx_chain_t *ngx_http_sandbox_ask_buf(ngx_http_sandbox_session_t *s,
+    u_char *start, u_char *end);
+static size_t ngx_http_sandbox_ask_size(ngx_http_sandbox_session_t *s);
+static u_char *ngx_http_sandbox_ask_container(ngx_http_sandbox_session_t *s,
+    u_char *p);
 static json_t *ngx_http_sandbox_ask_find(json_t *root, const char *name);
 
 
@@ -128,8 +138,117 @@ ngx_int_t
 ngx_http_sandbox_ask_service(ngx_http_sandbox_session_t *s,
     void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q))
 {
-    u_char                       *p, *start;
+    u_char  *p, *start;
+
+    start = ngx_pnalloc(s->request->pool, ngx_http_sandbox_ask_size(s));
+    if (start == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_http_sandbox_ask_container(s, start);
+
+    p = ngx_sprintf(p, "{withExposedPort(port:%d,"
+                    "experimentalSkipHealthcheck:true)"
+                    "{asService(args:[\\\"/usr/libexec/sandbox/sandbox-agent"
+                    "\\\",\\\"--engine\\\",\\\"0.0.0.0:%d\\\"],noInit:true)"
+                    "{start hostname}}}" NGX_HTTP_SANDBOX_ASK_END,
+                    NGX_HTTP_SANDBOX_AGENT_PORT, NGX_HTTP_SANDBOX_AGENT_PORT);
+
+    return ngx_http_sandbox_ask(s, start, p, NGX_HTTP_SANDBOX_ASK_SERVICE,
+                                handler);
+}
+
+
+/* an engine answers what it was asked before, without doing it: a nonce */
+
+ngx_int_t
+ngx_http_sandbox_ask_exec(ngx_http_sandbox_session_t *s, ngx_chain_t *in,
+    ngx_chain_t *last, size_t max, ngx_msec_t timeout, ngx_uint_t stays,
+    void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q))
+{
+    u_char                    *p, *start, nonce[12];
+    ngx_str_t                  text;
+    u_char                     hex[2 * sizeof(nonce)];
+    ngx_chain_t               *cl;
+    ngx_http_sandbox_query_t  *q;
+
+    static u_char  end[] = "\\\",expect:ANY,noInit:true)"
+                           "{exitCode stdout stderr}}}"
+                           NGX_HTTP_SANDBOX_ASK_END;
+
+    start = ngx_pnalloc(s->request->pool, ngx_http_sandbox_ask_size(s));
+
+    if (start == NULL || RAND_bytes(nonce, sizeof(nonce)) != 1) {
+        ERR_clear_error();
+        return NGX_ERROR;
+    }
+
+    text.data = hex;
+    text.len = ngx_hex_dump(hex, nonce, sizeof(nonce)) - hex;
+
+    p = ngx_http_sandbox_ask_container(s, start);
+
+    p = ngx_sprintf(p, "{withEnvVariable(name:\\\"SANDBOX_ENGINE_NONCE\\\","
+                    "value:\\\"%V\\\")"
+                    "{withExec(args:[\\\"/usr/libexec/sandbox/sandbox-agent"
+                    "\\\",\\\"--once\\\"],stdin:\\\"", &text);
+
+    q = &s->query;
+    ngx_memzero(q, sizeof(ngx_http_sandbox_query_t));
+
+    q->body = ngx_http_sandbox_ask_buf(s, start, p);
+    cl = ngx_http_sandbox_ask_buf(s, end, end + sizeof(end) - 1);
+
+    if (q->body == NULL || cl == NULL) {
+        return NGX_ERROR;
+    }
+
+    q->body->next = in;
+    last->next = cl;
+
+    q->engine = s->engine;
+    q->metadata = s->state.metadata;
+    q->max = max;
+    q->timeout = timeout;
+    q->stays = stays;
+    q->handler = handler;
+    q->data = s;
+
+    return ngx_http_sandbox_query(s->request, q);
+}
+
+
+json_t *
+ngx_http_sandbox_ask_exec_read(ngx_http_sandbox_session_t *s)
+{
+    return ngx_http_sandbox_ask_find(s->query.root, "stdout");
+}
+
+
+/* the container of a session, from which all begins; most bytes of it */
+
+static size_t
+ngx_http_sandbox_ask_size(ngx_http_sandbox_session_t *s)
+{
     size_t                        size;
+    ngx_uint_t                    i;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+
+    size = 2048 + slcf->dagger->image.len;
+
+    for (i = 0; i < NGX_HTTP_SANDBOX_VOLUMES; i++) {
+        size += s->volumes[i].len;
+    }
+
+    return size;
+}
+
+
+static u_char *
+ngx_http_sandbox_ask_container(ngx_http_sandbox_session_t *s, u_char *p)
+{
     ngx_str_t                     session, secret;
     ngx_uint_t                    i;
     ngx_http_sandbox_loc_conf_t  *slcf;
@@ -141,17 +260,6 @@ ngx_http_sandbox_ask_service(ngx_http_sandbox_session_t *s,
 
     slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
 
-    size = 2048 + slcf->dagger->image.len;
-
-    for (i = 0; i < NGX_HTTP_SANDBOX_VOLUMES; i++) {
-        size += s->volumes[i].len;
-    }
-
-    start = ngx_pnalloc(s->request->pool, size);
-    if (start == NULL) {
-        return NGX_ERROR;
-    }
-
     ngx_hex_dump(hex[0], s->ctx->session, SANDBOX_WIRE_SESSION_SIZE);
     ngx_hex_dump(hex[1], s->secret, SANDBOX_WIRE_KEY_SIZE);
     session.data = hex[0];
@@ -159,7 +267,7 @@ ngx_http_sandbox_ask_service(ngx_http_sandbox_session_t *s,
     secret.data = hex[1];
     secret.len = sizeof(hex[1]);
 
-    p = ngx_sprintf(start, "{\"query\":\"{container{from(address:\\\"%V\\\")",
+    p = ngx_sprintf(p, "{\"query\":\"{container{from(address:\\\"%V\\\")",
                     &slcf->dagger->image);
 
     for (i = 0; i < NGX_HTTP_SANDBOX_VOLUMES; i++) {
@@ -167,26 +275,16 @@ ngx_http_sandbox_ask_service(ngx_http_sandbox_session_t *s,
                         "cache:\\\"%V\\\")", paths[i], &s->volumes[i]);
     }
 
-    p = ngx_sprintf(p, "{withEnvVariable(name:\\\"SANDBOX_ENGINE_SECRET\\\","
-                    "value:\\\"%V\\\")"
-                    "{withEnvVariable(name:\\\"SANDBOX_ENGINE_SESSION\\\","
-                    "value:\\\"%V\\\")"
-                    "{withEnvVariable(name:\\\"SANDBOX_ENGINE_EPOCH\\\","
-                    "value:\\\"%uL\\\")"
-                    "{withEnvVariable(name:\\\"SANDBOX_ENGINE_NETWORK\\\","
-                    "value:\\\"%s\\\")",
-                    &secret, &session, s->state.generation,
-                    s->engine->isolated ? "open" : "none");
-
-    p = ngx_sprintf(p, "{withExposedPort(port:%d,"
-                    "experimentalSkipHealthcheck:true)"
-                    "{asService(args:[\\\"/usr/libexec/sandbox/sandbox-agent"
-                    "\\\",\\\"--engine\\\",\\\"0.0.0.0:%d\\\"],noInit:true)"
-                    "{start hostname}}}}}}}}}}}}\"}",
-                    NGX_HTTP_SANDBOX_AGENT_PORT, NGX_HTTP_SANDBOX_AGENT_PORT);
-
-    return ngx_http_sandbox_ask(s, start, p, NGX_HTTP_SANDBOX_ASK_SERVICE,
-                                handler);
+    return ngx_sprintf(p, "{withEnvVariable(name:\\\"SANDBOX_ENGINE_SECRET"
+                       "\\\",value:\\\"%V\\\")"
+                       "{withEnvVariable(name:\\\"SANDBOX_ENGINE_SESSION"
+                       "\\\",value:\\\"%V\\\")"
+                       "{withEnvVariable(name:\\\"SANDBOX_ENGINE_EPOCH"
+                       "\\\",value:\\\"%uL\\\")"
+                       "{withEnvVariable(name:\\\"SANDBOX_ENGINE_NETWORK"
+                       "\\\",value:\\\"%s\\\")",
+                       &secret, &session, s->state.generation,
+                       s->engine->isolated ? "open" : "none");
 }
 
 
@@ -268,15 +366,39 @@ ngx_http_sandbox_ask(ngx_http_sandbox_session_t *s, u_char *start,
     u_char *end, ngx_msec_t timeout,
     void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q))
 {
-    ngx_buf_t                 *b;
-    ngx_chain_t               *cl;
     ngx_http_sandbox_query_t  *q;
+
+    q = &s->query;
+    ngx_memzero(q, sizeof(ngx_http_sandbox_query_t));
+
+    q->body = ngx_http_sandbox_ask_buf(s, start, end);
+    if (q->body == NULL) {
+        return NGX_ERROR;
+    }
+
+    q->engine = s->engine;
+    q->metadata = s->state.metadata;
+    q->max = NGX_HTTP_SANDBOX_QUERY_ANSWER;
+    q->timeout = timeout;
+    q->handler = handler;
+    q->data = s;
+
+    return ngx_http_sandbox_query(s->request, q);
+}
+
+
+static ngx_chain_t *
+ngx_http_sandbox_ask_buf(ngx_http_sandbox_session_t *s, u_char *start,
+    u_char *end)
+{
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
 
     b = ngx_calloc_buf(s->request->pool);
     cl = ngx_alloc_chain_link(s->request->pool);
 
     if (b == NULL || cl == NULL) {
-        return NGX_ERROR;
+        return NULL;
     }
 
     b->memory = 1;
@@ -288,18 +410,7 @@ ngx_http_sandbox_ask(ngx_http_sandbox_session_t *s, u_char *start,
     cl->buf = b;
     cl->next = NULL;
 
-    q = &s->query;
-    ngx_memzero(q, sizeof(ngx_http_sandbox_query_t));
-
-    q->engine = s->engine;
-    q->metadata = s->state.metadata;
-    q->body = cl;
-    q->max = NGX_HTTP_SANDBOX_QUERY_ANSWER;
-    q->timeout = timeout;
-    q->handler = handler;
-    q->data = s;
-
-    return ngx_http_sandbox_query(s->request, q);
+    return cl;
 }
 
 

@@ -119,6 +119,7 @@ ngx_http_sandbox_peer_found(ngx_http_sandbox_session_t *s)
         return ngx_http_sandbox_peer_retry(s, ngx_http_sandbox_peer_resolve);
     }
 
+    s->agent.exec = 0;
     ngx_http_sandbox_agent_place(s->zone, s->ctx->session, &s->agent);
 
     return ngx_http_sandbox_peer_connect(s);
@@ -250,9 +251,16 @@ ngx_http_sandbox_peer_connected(ngx_http_sandbox_session_t *s)
 
     ngx_http_sandbox_engine_route(s->zone, s->engine, 1);
 
-    /* from here on it is the upstream's */
+    return ngx_http_sandbox_peer_send(s);
+}
 
+
+ngx_int_t
+ngx_http_sandbox_peer_send(ngx_http_sandbox_session_t *s)
+{
     s->sends++;
+
+    /* from here on it is the upstream's */
 
     return ngx_http_sandbox_upstream_start(s->request, s->ctx);
 }

@@ -155,6 +155,7 @@ ngx_http_sandbox_agent_place(ngx_http_sandbox_zone_t *zone,
         an->agent.definition = agent->definition;
         an->agent.generation = agent->generation;
         an->agent.address = agent->address;
+        an->agent.exec = agent->exec;
         an->agent.used = ngx_time();
 
         if (agent->lost) {

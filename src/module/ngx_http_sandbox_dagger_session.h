@@ -30,6 +30,7 @@ typedef struct {
     uint64_t                       instance;     /* 0: not known */
     ngx_uint_t                     lost;         /* ..._KEPT and so on */
     ngx_uint_t                     stored;       /* 1: so is it in the store */
+    ngx_uint_t                     exec;         /* 1: nobody connects to it */
     time_t                         used;
 } ngx_http_sandbox_agent_t;
 
@@ -47,7 +48,7 @@ ngx_int_t ngx_http_sandbox_agent_peek(ngx_http_sandbox_zone_t *zone,
     const u_char *session, ngx_http_sandbox_agent_t *agent);
 
 /*
- * Where it is: engine, definition, generation, address.  On another engine
+ * Where it is: engine, definition, generation, address, exec.  On another one
  * than before its instance is not known; `lost` is added.  A zone that is
  * full forgets those that were not used for longest.
  */

@@ -17,7 +17,10 @@
 
 #define NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS 4
 
-#define NGX_HTTP_SANDBOX_DAGGER_IDLE     65535   /* seconds, the most */
+/* seconds */
+
+#define NGX_HTTP_SANDBOX_DAGGER_IDLE     65535   /* the most */
+#define NGX_HTTP_SANDBOX_DAGGER_QUIET    60      /* after the longest command */
 
 
 static void ngx_http_sandbox_dagger_cleanup(void *data);
@@ -26,6 +29,8 @@ static const ngx_http_sandbox_engine_t *ngx_http_sandbox_dagger_engine(
 static const ngx_http_sandbox_engine_t *ngx_http_sandbox_dagger_hash(
     ngx_http_sandbox_session_t *s);
 static ngx_int_t ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s);
+static ngx_uint_t ngx_http_sandbox_dagger_direct(
+    ngx_http_sandbox_session_t *s);
 static ngx_int_t ngx_http_sandbox_dagger_wait(ngx_http_sandbox_session_t *s,
     const ngx_http_sandbox_engine_t *engine);
 static ngx_int_t ngx_http_sandbox_dagger_ask(ngx_http_sandbox_session_t *s);
@@ -324,7 +329,9 @@ ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s)
         return NGX_ERROR;
     }
 
-    if (s->agent.address
+    s->exec = !ngx_http_sandbox_dagger_direct(s);
+
+    if (s->agent.address && !s->exec
         && s->agent.engine == s->engine->number
         && s->agent.generation == s->state.generation
         && s->agent.definition == definition)
@@ -339,6 +346,36 @@ ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s)
     s->agent.address = 0;
 
     return ngx_http_sandbox_dagger_ask(s);
+}
+
+
+/*
+ * An engine whose containers are out of reach is tried again by and by, but
+ * not by a session that something may run in: two ways to it exclude another.
+ */
+
+static ngx_uint_t
+ngx_http_sandbox_dagger_direct(ngx_http_sandbox_session_t *s)
+{
+    ngx_uint_t                    reached, busy;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    if (s->engine->resolver == NULL) {
+        return 0;
+    }
+
+    slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
+
+    reached = ngx_http_sandbox_engine_reached(s->zone, s->engine);
+    busy = (ngx_time() - s->agent.used
+            <= (time_t) (slcf->caps.wall_time / 1000)
+               + NGX_HTTP_SANDBOX_DAGGER_QUIET);
+
+    if (reached || busy) {
+        return reached && !(busy && s->agent.exec);
+    }
+
+    return ngx_http_sandbox_engine_direct(s->zone, s->engine);
 }
 
 
@@ -432,8 +469,9 @@ ngx_http_sandbox_dagger_answered(ngx_http_sandbox_session_t *s)
     rc = ngx_http_sandbox_ask_volumes_read(s);
 
     if (rc == NGX_OK) {
-        return ngx_http_sandbox_ask_service(s,
-                                            ngx_http_sandbox_dagger_service);
+        return s->exec ? ngx_http_sandbox_exec(s)
+                       : ngx_http_sandbox_ask_service(s,
+                                             ngx_http_sandbox_dagger_service);
     }
 
     return rc == NGX_ERROR ? NGX_ERROR
@@ -546,8 +584,11 @@ ngx_http_sandbox_dagger_unreached(ngx_http_sandbox_session_t *s)
         return ngx_http_sandbox_dagger_again(s);
     }
 
-    return ngx_http_sandbox_dagger_failed(s, "its containers are out of "
-                                             "reach");
+    ngx_http_sandbox_engine_route(s->zone, s->engine, 0);
+
+    s->exec = 1;
+
+    return ngx_http_sandbox_exec(s);
 }
 
 

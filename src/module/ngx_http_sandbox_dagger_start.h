@@ -61,6 +61,8 @@ struct ngx_http_sandbox_session_s {
     ngx_recv_pt                    recv;
     ngx_send_chain_pt              send_chain;
 
+    void                          *execution;    /* of ..._dagger_exec.c */
+
     ngx_uint_t                     attempts;     /* of all this */
     ngx_uint_t                     sends;        /* of the operation */
     ngx_uint_t                     lost;         /* tells the result */
@@ -68,6 +70,7 @@ struct ngx_http_sandbox_session_s {
     unsigned                       running:1;    /* it has a run slot */
     unsigned                       recorded:1;   /* the store has it */
     unsigned                       cached:1;     /* the zone's address */
+    unsigned                       exec:1;       /* nobody is connected to */
     unsigned                       silent:1;     /* not even a refusal */
     unsigned                       fresh:1;      /* it was asked for */
 };
@@ -123,6 +126,16 @@ ngx_int_t ngx_http_sandbox_ask_service(ngx_http_sandbox_session_t *s,
     void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q));
 ngx_int_t ngx_http_sandbox_ask_service_read(ngx_http_sandbox_session_t *s);
 
+/*
+ * {exitCode stdout stderr} of an agent for one operation, whose request is the
+ * text from `in` to `last`; and its stdout.
+ */
+ngx_int_t ngx_http_sandbox_ask_exec(ngx_http_sandbox_session_t *s,
+    ngx_chain_t *in, ngx_chain_t *last, size_t max, ngx_msec_t timeout,
+    ngx_uint_t stays,
+    void (*handler)(ngx_http_request_t *r, ngx_http_sandbox_query_t *q));
+json_t *ngx_http_sandbox_ask_exec_read(ngx_http_sandbox_session_t *s);
+
 /* HMAC-SHA256 of session and generation into s->secret. */
 ngx_int_t ngx_http_sandbox_ask_secret(ngx_http_sandbox_session_t *s);
 
@@ -135,6 +148,9 @@ ngx_int_t ngx_http_sandbox_peer_resolve(ngx_http_sandbox_session_t *s);
 /* From its address to an upstream. */
 ngx_int_t ngx_http_sandbox_peer_connect(ngx_http_sandbox_session_t *s);
 
+/* s->peer.connection is there, and the operation goes over it. */
+ngx_int_t ngx_http_sandbox_peer_send(ngx_http_sandbox_session_t *s);
+
 /* 1: nothing of a body is gone that could not be sent again. */
 ngx_uint_t ngx_http_sandbox_peer_repeatable(ngx_http_sandbox_session_t *s);
 
@@ -143,6 +159,12 @@ void ngx_http_sandbox_peer_repeat(ngx_http_sandbox_session_t *s);
 
 /* Whatever is waited for. */
 void ngx_http_sandbox_peer_cancel(ngx_http_sandbox_session_t *s);
+
+
+/* ngx_http_sandbox_dagger_exec.c: where no connection is possible */
+
+/* The volumes are known: the operation goes by one exec of the engine. */
+ngx_int_t ngx_http_sandbox_exec(ngx_http_sandbox_session_t *s);
 
 
 #endif /* _NGX_HTTP_SANDBOX_DAGGER_START_H_INCLUDED_ */

@@ -311,4 +311,69 @@ def none():
     ready()
 
 
+@test("dagger/exec: where containers are out of reach an exec brings all of it")
+def execs():
+    far = World(engines=1)
+    far.names.silent = True
+    try:
+        gateway = Gateway(runner=None, workers=1, log_level="info",
+                          location=far.lines())
+        gateway.options["location"] += "sandbox_store %s/store;" % gateway.dir
+        far.own(gateway)
+        with gateway as e:
+            e.wait_ready()
+            through(e, far.engines[0])
+    finally:
+        far.end()
+
+
+def through(e, engine):
+    c = "v1/conversations/far/"
+    r = e.command("far", "mock: stdout=hello exit_code=3")
+    same((r.status, r.json["stdout"], r.json["exitCode"]), (200, "hello", 3),
+         r)
+    same(engine.queries, ["volumes", "service", "exec"])
+    limits = e.request("GET", "v1/limits").json
+    same(limits["route"], "exec")
+    started = len(engine.started)
+    r = e.command("far", "echo", stdin="some input")
+    same((r.status, json.loads(r.json["stdout"])["body"]),
+         (200, "some input"), r)
+    # files, of a length that is known, and not
+    data = os.urandom(300000)
+    same(e.request("PUT", c + "fs/a.bin", data).status, 201)
+    r = e.request("GET", c + "fs/a.bin")
+    same((r.status, r.body == data), (200, True))
+    r = e.request("PUT", c + "fs/b.bin", iter([data[:1000], data[1000:]]))
+    same(r.status, 201, r)
+    same(e.request("GET", c + "fs/b.bin").body == data, True)
+    r = e.request("POST", c + "files", {"path": "a.bin"})
+    same(r.status, 201, r)
+    same(e.request("GET", c + "files/a.bin").body == data, True)
+    # attachments are asked for, and sent
+    same(e.request("PUT", c + "attachments/in.csv", b"x,y\n" * 9).status, 201)
+    r = e.command("far",
+                  "mock: 1:needed=0 1:error=stage_needed 2:stdout=staged")
+    same((r.status, r.json["stdout"]), (200, "staged"), r)
+    # what has no way
+    for r in (e.request("POST", c + "commands", {"command": "echo"},
+                        headers={"Accept": "text/event-stream"}),
+              e.command("far", "echo", background=True),
+              e.request("POST", c + "commands/x/stdin", b"x"),
+              e.request("GET", c + "commands/x"),
+              e.request("DELETE", c + "commands/x")):
+        same((r.status, r.json["code"]), (501, "not_on_this_backend"), r)
+    same(e.request("POST", c + "reset").status, 200)
+    same(e.request("GET", c.rstrip("/")).json["state"], "running")
+    same(e.request("DELETE", c.rstrip("/")).status, 204)
+    same(len(engine.started), started, "no more services were started")
+    # an engine that refuses, one that says nothing, one that is new
+    engine.refuse["exec"] = "no such thing"
+    r = e.command("far", "echo")
+    same((r.status, r.json["code"]), (502, "engine_failed"), r)
+    engine.refuse.clear()
+    engine.generation += 1000
+    same(e.command("far", "echo").status, 200)
+
+
 main(start, stop)
