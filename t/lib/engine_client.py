@@ -15,6 +15,7 @@ from engine import h2
 from engine_network import domain_of
 from gateway import CACHE, TOP
 
+LONG = 200          # seconds, for a machine with other things to do
 FILES = b"/moby.filesync.v1.FileSync/DiffCopy"
 
 
@@ -54,7 +55,7 @@ class Session:
 
     def attach(self):
         """None, or what the engine says instead."""
-        sock = socket.create_connection(self.peer, 60)
+        sock = socket.create_connection(self.peer, LONG)
         sock.sendall(("GET /sessionAttachables HTTP/1.1\r\nHost: dagger\r\n"
                       + self.header() + "\r\n").encode())
         head = b""
@@ -123,7 +124,7 @@ class Session:
     # one request on a connection of its own
 
     def send(self, method, path, body=b"", kind="application/json"):
-        sock = socket.create_connection(self.peer, 60)
+        sock = socket.create_connection(self.peer, LONG)
         sock.sendall(("%s %s HTTP/1.1\r\nHost: dagger\r\n%s%s"
                       "Content-Length: %d\r\n\r\n"
                       % (method, path, self.header(),
@@ -201,10 +202,16 @@ def address_of(resolver, name, kind=1, port=53):
                         for part in name.split(".")) + b"\0" \
         + struct.pack(">HH", kind, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(10)
-        sock.sendto(struct.pack(">6H", 7, 0x100, 1, 0, 0, 0) + question,
-                    (resolver, port))
-        data = sock.recv(2048)
+        sock.settimeout(20)
+        for last in (False, False, True):
+            sock.sendto(struct.pack(">6H", 7, 0x100, 1, 0, 0, 0) + question,
+                        (resolver, port))
+            try:
+                data = sock.recv(2048)
+                break
+            except TimeoutError:
+                if last:
+                    raise
     if struct.unpack_from(">H", data, 6)[0] == 1:
         return socket.inet_ntoa(data[-4:])
     return struct.unpack_from(">H", data, 2)[0]

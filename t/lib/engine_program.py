@@ -140,7 +140,7 @@ class Program:
         if self.own:
             shutil.rmtree(self.root, ignore_errors=True)
 
-    def start(self, *extra, seconds=60):
+    def start(self, *extra, seconds=150):
         """Again at the same port, and with the same addresses."""
         options = ["--leash", "--listen", "127.0.0.1:%d" % self.port, "--root",
                    self.root + "/engine"]
@@ -200,9 +200,9 @@ class Program:
             return
         if self.process.poll() is None:
             self.process.kill()
-        self.over(60)
+        self.over(150)
 
-    def terminate(self, seconds=60):
+    def terminate(self, seconds=150):
         self.process.terminate()
         return self.over(seconds)
 
