@@ -7,13 +7,10 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-import h2                                                    # noqa: E402
-import wire                                                  # noqa: E402
 from dagger_mock import World                                # noqa: E402
 from gateway import SLOW, Gateway, alive, token, wait_for    # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
@@ -309,6 +306,217 @@ def none():
         engine.generation += 1000
         engine.up()
     ready()
+
+
+def begin(conversation, text="mock: sleep=30", gateway=None):
+    """A request that is not waited for; its socket."""
+    gateway = gateway or g
+    body = json.dumps({"command": text}).encode()
+    sock = socket.create_connection(("127.0.0.1", gateway.port), 30)
+    sock.sendall(b"POST /sandbox/v1/conversations/%s/commands HTTP/1.1\r\n"
+                 b"Host: x\r\nAuthorization: Bearer %s\r\n"
+                 b"Content-Type: application/json\r\n"
+                 b"Content-Length: %d\r\n\r\n"
+                 % (conversation.encode(), token().encode(), len(body)) + body)
+    return sock
+
+
+def seen(conversation, n=1):
+    """So many commands of that conversation have reached their agents."""
+    return lambda: sum(
+        a.mock.sessions[k].seen.count("COMMAND") >= n
+        for e in world.engines for a in e.agents.values() if a.alive
+        for k in a.mock.sessions if k.hex() == a.session
+        and a.session == sessions[conversation])
+
+
+sessions = {}
+
+
+def known(conversation):
+    """Its agent is there; what it is called on the wire."""
+    before = {a for e in world.engines for a in e.started}
+    good(conversation)
+    new = [a for e in world.engines for a in e.started if a not in before]
+    if new:
+        sessions[conversation] = new[-1].session
+    return conversation
+
+
+def busy(n):
+    """So many commands are on their way: one more is refused."""
+    def full():
+        r = run("probe")
+        return (r.status == 503 and r.json["code"] == "too_many_running") \
+            == (n == 4)
+    wait_for(full, 60, "%d commands that run" % n)
+
+
+@test("dagger/running: as many commands as may, then 503; all ways give back")
+def running():
+    known("probe")
+    names = [known("run-%d" % n) for n in range(4)]
+    socks = [begin(name) for name in names]
+    busy(4)
+    r = run("probe")
+    same((r.status, r.json["code"]), (503, "too_many_running"), r)
+    check("Retry-After" in r.headers, r)
+    # other operations take none
+    same(g.request("GET", "v1/conversations/probe").status, 200)
+    # who reads slowly, who leaves
+    for sock in socks:
+        sock.close()
+    busy(0)
+    good("probe")
+    # a worker that dies
+    socks = [begin(name) for name in names]
+    busy(4)
+    g.expected.append("exited on signal 9")
+    for pid in g.workers():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: len(g.workers()) == 2, 60, "new workers")
+    busy(0)
+    for sock in socks:
+        sock.close()
+    # one that leaves gives back what ends in it
+    socks = [begin(name) for name in names]
+    busy(4)
+    old = g.reload()
+    r = run("probe")
+    same((r.status, r.json["code"]), (503, "too_many_running"), r)
+    for sock in socks:
+        sock.close()
+    busy(0)
+    wait_for(lambda: not any(alive(p) for p in old), 60, "old workers' end")
+    for e in world.engines:
+        e.end_agents()
+    same(run("run-0", "echo").status, 200)
+
+
+@test("dagger/reload: new workers find what the old ones knew")
+def reload():
+    engine, agent = holder("reload")
+    n = len(engine.queries)
+    g.reload()
+    same(lost(good("reload")), [])
+    same(len(engine.queries), n)
+
+
+def clean(before, what):
+    """Nothing is left of requests whose clients went."""
+    wait_for(lambda: sum(e.open for e in world.engines) == 0, 60,
+             "the end of questions: " + what)
+    wait_for(lambda: open_descriptors() <= before, 60,
+             "as many sockets as before: " + what)
+
+
+@test("dagger/client: one that leaves while an engine or an agent is waited for")
+def client():
+    known("leave")
+    good("probe")
+    wait_for(lambda: len(g.workers()) == 2, 60, "workers")
+    time.sleep(0.2)
+    before = open_descriptors() + 2
+    for kind in ("volumes", "service"):
+        for engine in world.engines:
+            engine.hang.add(kind)
+        socks = [begin("leave-%s-%d" % (kind, n)) for n in range(4)]
+        wait_for(lambda: sum(e.open for e in world.engines) == 4, 60,
+                 "four questions")
+        same(run("probe").json["code"], "too_many_running")
+        for sock in socks:
+            sock.close()
+        clean(before, kind)
+        for engine in world.engines:
+            engine.hang.clear()
+        busy(0)
+    # in front of names that are not told, and of agents that do not listen
+    world.names.silent = True
+    socks = [begin("leave-names-%d" % n) for n in range(3)]
+    asked = len(world.names.asked)
+    wait_for(lambda: len({a.session for e in world.engines
+                          for a in e.started}) and len(world.names.asked)
+             > asked - 3, 60, "names that are asked for")
+    for sock in socks:
+        sock.close()
+    world.names.silent = False
+    clean(before, "names")
+    for engine in world.engines:
+        engine.deaf = True
+    socks = [begin("leave-deaf-%d" % n) for n in range(3)]
+    wait_for(lambda: sum(len(e.hosts) for e in world.engines), 60, "services")
+    for sock in socks:
+        sock.close()
+    clean(before, "deaf agents")
+    for engine in world.engines:
+        engine.deaf = False
+        engine.end_agents()
+    busy(0)
+    good("leave")
+
+
+@test("dagger/deaf: an agent that never listens is a failure of its engine")
+def deaf():
+    for engine in world.engines:
+        engine.deaf = True
+    try:
+        r = run("deaf")
+        same((r.status, r.json["code"]), (502, "engine_failed"), r)
+        r = events("deaf")
+        same((r.status, r.json["code"]), (502, "engine_failed"), r)
+        same(r.headers["Content-Type"], "application/problem+json")
+    finally:
+        for engine in world.engines:
+            engine.deaf = False
+            engine.end_agents()
+    good("deaf")
+
+
+@test("dagger/refuse: what an engine says is for the log, not for clients")
+def refuse():
+    for engine in world.engines:
+        engine.refuse["service"] = "failed to resolve image \"secret/place\""
+    try:
+        for r in (run("refuse"), events("refuse"), save("refuse"), tool()):
+            check("secret/place" not in r.body.decode(), r)
+            if r.status == 200:
+                check(r.json["result"]["isError"], r)
+                check("engine_failed" in r.body.decode(), r)
+            else:
+                same((r.status, r.json["code"]), (502, "engine_failed"), r)
+    finally:
+        for engine in world.engines:
+            engine.refuse.clear()
+    check("secret/place" in g.error_log, "the log has it")
+    good("refuse")
+
+
+def tool():
+    return g.request("POST", "v1/conversations/refuse/mcp", {
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "run_command", "arguments": {"command": "echo"}}},
+        headers={"Accept": "application/json, text/event-stream",
+                 "MCP-Protocol-Version": "2025-11-25"})
+
+
+@test("dagger/list: conversations as store and zone know them")
+def listing():
+    bob = token(sub="lister")
+    same(g.request("PUT", "v1/conversations/only-files/attachments/a", b"x",
+                   bob).status, 201)
+    same(g.command("used", "echo", bob).status, 200)
+
+    def names():
+        r = g.request("GET", "v1/conversations", token=bob)
+        same(r.status, 200, r)
+        return {c["conversationId"]: c for c in r.json["conversations"]}
+    wait_for(lambda: len(names()) == 2, 60, "two conversations")
+    got = names()
+    same(got["only-files"]["state"], "none")
+    same(got["used"]["state"], "idle")
+    check(got["used"]["createdAt"] and got["used"]["lastUsedAt"], got)
+    same(g.request("DELETE", "v1/conversations/used", token=bob).status, 204)
+    same(set(names()), {"only-files"})
 
 
 @test("dagger/exec: where containers are out of reach an exec brings all of it")
