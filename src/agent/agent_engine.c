@@ -207,6 +207,10 @@ agent_engine_stop(void)
 {
     agent_timer_clear(&agent_engine_timer);
     agent_tcp_close();
+
+    /* what has not begun can begin elsewhere */
+
+    agent_queue_refuse("fenced", "The agent has ended meanwhile.");
     agent_queue_stop(SANDBOX_OUTCOME_LOST);
     agent_engine_refuse();
 }

@@ -80,8 +80,16 @@ agent_engine_owner_is(int meta)
 {
     uint8_t  p[AGENT_OWNER_SIZE];
 
-    return agent_engine_owner_read(meta, p) == 0
-           && memcmp(p, agent_engine_owner, sizeof(p)) == 0;
+    errno = 0;
+
+    if (agent_engine_owner_read(meta, p) == 0) {
+        return memcmp(p, agent_engine_owner, sizeof(p)) == 0;
+    }
+
+    /* not to be able to look says nothing */
+
+    return errno == EMFILE || errno == ENFILE || errno == ENOMEM
+           || errno == EINTR;
 }
 
 

@@ -22,7 +22,7 @@
 #define AGENT_SEED         "/usr/share/sandbox/home"
 #define AGENT_SEED_HIDDEN  ".sandbox-seed"       /* without O_TMPFILE */
 #define AGENT_SEED_DEPTH   64
-#define AGENT_SEED_NAMES   64            /* in one step */
+#define AGENT_SEED_NAMES   256           /* in one step */
 #define AGENT_SEED_PIECE   (1024 * 1024)         /* bytes, likewise */
 #define AGENT_SEED_READ    (64 * 1024)
 

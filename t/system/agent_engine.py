@@ -143,12 +143,16 @@ class Box:
 
         wait_for(listens, 60, "the agent's port")
 
-        def number():
+        wait_for(self.number, 60, "its number")
+
+    def number(self):
+        """crun writes it when the program runs already."""
+        try:
             with open(self.folder + "/pid") as f:
                 self.pid = int(f.read() or 0)
-            return self.pid
-
-        wait_for(number, 60, "its number")
+        except FileNotFoundError:
+            pass
+        return self.pid
 
     def log(self):
         with open(self.folder + "/log", errors="replace") as f:
@@ -157,10 +161,12 @@ class Box:
     def kill(self):
         """As a container that its engine ends, or that crashes."""
         if self.code is None:
+            wait_for(lambda: self.process.poll() is not None or self.number(),
+                     60, "its number")
             try:
-                with open(self.folder + "/pid") as f:
-                    os.kill(int(f.read()), signal.SIGKILL)
-            except (FileNotFoundError, ProcessLookupError, ValueError):
+                if self.process.poll() is None:
+                    os.kill(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
                 pass
             self.gone()
         return self
@@ -325,6 +331,9 @@ def who_may():
     for operation in (9, 15, 200):
         same(box.ask(operation).code, "bad_request", operation)
     same(box.ask(wire.STATUS, body=b"x").code, "bad_request")
+    for operation in (wire.STATUS, wire.RESET, wire.DELETE):
+        same(box.client.call(operation, b"\0\1\0\0\0\7x", session=SESSION
+                             ).code, "bad_request")
     same(box.ask(wire.RESET, flags=wire.FRESH).code, "bad_request")
     for operation in (wire.COMMAND, wire.FILE_READ, wire.HISTORY, wire.RESET):
         same(box.ask(operation, ("COMMAND", "true"), ("PATH", "x"),
@@ -680,8 +689,10 @@ def signalled():
     box = Box(volumes)
     a = box.run("echo mine > f", command_id="a", digest=digest())
     wait = open_command(box, "sleep 600", COMMAND_ID="runs")
+    behind = open_command(box, "true", COMMAND_ID="waits", queued=True)
+    queued(box, 1)
     os.kill(box.pid, signal.SIGTERM)
-    same(wait().outcome, "runner_lost")
+    same((wait().outcome, behind().code), ("runner_lost", "fenced"))
     same(box.gone(), 0, box.log())
     box = Box(volumes)
     b = box.run("cat f")
