@@ -252,6 +252,16 @@ accepted("env without the env line", "", "", on => "sandbox env;",
          env => { ARCHESTRA_CODE_RUNTIME_ENABLED => "true" },
          warns => qr/\[warn\].*ARCHESTRA_CODE_RUNTIME_ENABLED/);
 
+accepted("egress on engines without a firewall",
+         "sandbox_egress_policy p { allow a.example; }", "sandbox_egress p;",
+         base => "sandbox_runner_key DIR/runner.key; sandbox_dagger_image "
+         . "a/b DIR/digest; sandbox_dagger tcp://127.0.0.1:1;",
+         warns => qr/\[warn\].*"sandbox_egress p" is best effort/);
+accepted("egress on engines behind one",
+         "sandbox_egress_policy p { allow a.example; }", "sandbox_egress p;",
+         base => "sandbox_runner_key DIR/runner.key; sandbox_dagger_image "
+         . "a/b DIR/digest; sandbox_dagger tcp://127.0.0.1:1 isolated;");
+
 # conf.d, as it stands, and with each line that is commented out
 
 sub example

@@ -72,14 +72,6 @@ ngx_http_sandbox_dagger_init(ngx_conf_t *cf,
         engine[i]->owner = slcf->runner;
     }
 
-    if (ngx_strcmp(slcf->base.data, "default") != 0) {
-        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                           "\"sandbox_base %V\" has no effect in location "
-                           "\"%V\": on engines \"sandbox_dagger_image\" "
-                           "says what sandboxes are made from", &slcf->base,
-                           location);
-    }
-
     /* peers of ours, whose addresses come with each request */
 
     ngx_str_set(&dagger->upstream.host, "sandbox_agents");
@@ -165,7 +157,7 @@ ngx_http_sandbox_dagger_health(const ngx_http_sandbox_loc_conf_t *slcf,
     p = ngx_slprintf(health->reason_data, last,
                      engines->nelts == 1
                      ? "the engine is not ready%s%*s"
-                     : "no engine is ready; of the first of them%s%*s",
+                     : "no engine is ready, the first of them%s%*s",
                      n ? ": " : "", n, reason);
 
     health->reason.data = health->reason_data;

@@ -81,7 +81,7 @@ T = {
         None, ["tcp://127.0.0.1:1234",
                "unix:///run/dagger/engine.sock move=1s isolated",
                "tcp://10.0.0.1:1 resolver=off tcp://[fe80::1]:65535 move=1d",
-               "move=30s resolver=10.87.0.1:53 tcp://localhost:1235"],
+               "move=30s resolver=10.87.0.1:53 tcp://localhost:1235 isolated"],
         ["", "127.0.0.1:1234", "tcp://", "tcp://:1234", "tcp://127.0.0.1",
          "tcp://127.0.0.1:0", "tcp://127.0.0.1:65536", "tcp://127.0.0.1:1x",
          "tcp://127.0.0.1:1234/a", "tcp://127.0.0.1:1?a", "tcp://unix:1",
