@@ -440,6 +440,51 @@ def leaves_h2():
         same(json.loads(out)["exitCode"], 0)
 
 
+@test("a file's bytes wait while an engine is asked", beside=True)
+def bodies():
+    with raws.get() as raw:
+        data = random.Random(9).randbytes(3 << 20)
+        g.write("body", data, 0o644)
+        slow = []
+
+        def wait(sock, body):
+            time.sleep(0.3)
+            sock.sendall(answer(body))
+            slow.append(1)
+        for n, options in enumerate((
+                ["--http1.1"], ["--http1.1", "-H", "Transfer-Encoding: "
+                                "chunked"], ["--http2-prior-knowledge"])):
+            good(raw, wait)
+            url = "http://127.0.0.1:%d/e%d/v1/conversations/body-%d/fs/big" % (
+                h2_port if n == 2 else g.port, raw.number, n)
+            out = subprocess.run(
+                ["curl", "-s", "--noproxy", "*", "-H", "Expect:",
+                 "-H", "Authorization: Bearer " + token()] + options
+                + ["-T", g.path("body"), url, "-w", "%{http_code}"],
+                stdout=subprocess.PIPE, timeout=120, check=True).stdout
+            check(out[-3:] in (b"200", b"201"), "another answer:", out)
+            same(len(slow), 2 * n + 2, "questions")
+            r = g.request("GET", url.partition(str(g.port))[2] if n < 2 else
+                          url.partition(str(h2_port))[2])
+            same((r.status, r.body == data), (200, True), options)
+
+
+@test("a client that leaves in mid-body ends its question", beside=True)
+def leaves_body():
+    with raws.get() as raw:
+        raw.engine.hang.add("volumes")
+        with socket.create_connection(("127.0.0.1", g.port), 60) as sock:
+            sock.sendall(("PUT /e%d/v1/conversations/mid/fs/big HTTP/1.1\r\n"
+                          "Host: x\r\nAuthorization: Bearer %s\r\n"
+                          "Content-Length: 1000000\r\n\r\n" % (
+                              raw.number, token())).encode() + bytes(70000))
+            wait_for(lambda: raw.engine.open, 60, "a question")
+            sock.sendall(bytes(10000))
+        wait_for(lambda: not raw.engine.open, 60, "the end of the question")
+        raw.engine.hang.clear()
+        raw.well("mid")
+
+
 @test("the questions of MCP are such, too", beside=True)
 def mcp():
     with raws.get() as raw:
