@@ -233,10 +233,14 @@ class Files(http.server.SimpleHTTPRequestHandler):
 
 
 class Registry:
-    """`with Registry(agent) as r:` r.image, what was asked is r.asked."""
+    """`with Registry(agent) as r:` r.image, what was asked is r.asked.
+    Without an agent it is what the folder has."""
 
     def __init__(self, agent, folder=CACHE + "/registry"):
         self.folder = folder
+        self.digest = ""
+        if agent is None:
+            return
         os.makedirs(folder, exist_ok=True)
         self.digest = subprocess.run(
             [TOP + "/tools/registry", os.path.realpath(

@@ -225,6 +225,7 @@ class ContainerEngine(Engine):
         self.numbers = {}           # the same by number
         self.count = FIRST
         self.images = {}            # by address
+        self.configs = {}           # by digest
         self.layers = {}            # of files and commands, by digest
         self.finished = {}          # commands: by digest, (code, out, err)
         self.tasks = {}
@@ -493,7 +494,7 @@ class ContainerEngine(Engine):
                           "failed to parse image address %s: invalid "
                           "reference format" % address, chain)
         try:
-            image = Image(address)
+            image = Image(address, self.configs)
         except Failed as e:
             raise Problem('failed to resolve image "%s" (platform: '
                           '"linux/amd64"): %s' % (address, e), chain)
@@ -622,7 +623,7 @@ class ContainerEngine(Engine):
             try:
                 out = box["image"].folders(self.root, self.cache)
             except Failed as e:
-                raise Problem('failed to pull image "%s": %s'
+                raise Problem('pull image "%s": %s'
                               % (box["image"].address, e))
         for step in box["layers"]:
             if step.name == "withNewFile":

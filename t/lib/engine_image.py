@@ -1,7 +1,8 @@
 """Images as an engine takes them from a registry: asked for by digest, each
 byte checked, unpacked once.
 
-What a layer is unpacked to is kept by the layer's digest: in `cache` when it
+What a layer is unpacked to is kept by the layer's digest, whichever image it
+is of, and is not fetched again: in `cache` when it
 is large, since a base is the same for many engines, else in the engine's own
 place.
 """
@@ -24,6 +25,10 @@ ADDRESS = re.compile(r"((?:127\.[0-9.]+|localhost):\d+)/([a-z0-9][a-z0-9/._-]*)"
 
 
 class Failed(Exception):
+    pass
+
+
+class Absent(Failed):
     pass
 
 
@@ -50,7 +55,7 @@ class Registry:
                          % (method.title(), self.host, path, e))
         if answer.status == 404:
             answer.read()
-            raise Failed("%s/%s@%s: not found" % (self.host, self.name,
+            raise Absent("%s/%s@%s: not found" % (self.host, self.name,
                                                   digest))
         if answer.status != 200:
             answer.read()
@@ -72,8 +77,15 @@ class Registry:
         if kind != MANIFEST:
             raise Failed("unexpected media type %s for %s" % (kind, digest))
 
-    def blob(self, digest, file):
-        answer = self.ask("GET", "blobs", digest, "application/octet-stream")
+    def layer(self, layer, file):
+        digest = layer["digest"]
+        try:
+            answer = self.ask("GET", "blobs", digest,
+                              "application/octet-stream")
+        except Absent:
+            raise Failed("failed to copy: httpReadSeeker: failed open: could "
+                         "not fetch content descriptor %s (%s) from remote: "
+                         "not found" % (digest, layer["mediaType"]))
         hashed, size = hashlib.sha256(), 0
         while True:
             data = answer.read(1 << 20)
@@ -85,15 +97,15 @@ class Registry:
             hashed.update(data)
             file.write(data)
         if "sha256:" + hashed.hexdigest() != digest:
-            raise Failed("failed commit on ref: unexpected commit digest "
-                         "sha256:%s, expected %s: failed precondition"
-                         % (hashed.hexdigest(), digest))
+            raise Failed('failed commit on ref "layer-%s": unexpected commit '
+                         "digest sha256:%s, expected %s: failed precondition"
+                         % (digest, hashed.hexdigest(), digest))
 
 
 class Image:
     """What `from` knows; its layers come when they are needed."""
 
-    def __init__(self, address):
+    def __init__(self, address, known):
         self.address = address
         found = ADDRESS.fullmatch(address)
         if not found:
@@ -103,11 +115,12 @@ class Image:
         registry = Registry(self.host, self.name)
         registry.head(self.digest)
         manifest = registry.json("manifests", self.digest, MANIFEST)
-        self.config = registry.json("blobs", manifest["config"]["digest"],
-                                    "*/*")
+        digest = manifest["config"]["digest"]
+        if digest not in known:
+            known[digest] = registry.json("blobs", digest, "*/*")
+        self.config = known[digest]
         self.layers = manifest["layers"]
-        self.diffs = self.config["rootfs"]["diff_ids"]
-        if len(self.diffs) != len(self.layers):
+        if len(self.config["rootfs"]["diff_ids"]) != len(self.layers):
             raise Failed("mismatched image rootfs and manifest layers")
         registry.conn.close()
 
@@ -117,14 +130,14 @@ class Image:
     def folders(self, root, cache):
         """Of the unpacked layers, the lowest first."""
         out = []
-        for layer, diff in zip(self.layers, self.diffs):
+        for layer in self.layers:
             place = cache if layer["size"] > LARGE else root
-            out.append(self.unpacked(layer, diff, place + "/layers"))
+            out.append(self.unpacked(layer, place + "/layers"))
         return out
 
-    def unpacked(self, layer, diff, place):
+    def unpacked(self, layer, place):
         os.makedirs(place, exist_ok=True)
-        folder = place + "/" + diff.partition(":")[2]
+        folder = place + "/" + layer["digest"].partition(":")[2]
         if os.path.isdir(folder):
             return folder
         with open(place + "/lock", "w") as lock:
@@ -133,17 +146,17 @@ class Image:
                 for name in os.listdir(place):
                     if name.startswith("new."):
                         shutil.rmtree(place + "/" + name)
-                self.unpack(layer, diff, place, folder)
+                self.unpack(layer, place, folder)
         return folder
 
-    def unpack(self, layer, diff, place, folder):
+    def unpack(self, layer, place, folder):
         registry = Registry(self.host, self.name)
         registry.head(self.digest)
         temporary = tempfile.mkdtemp(prefix="new.", dir=place)
         try:
             packed = temporary + "/layer"
             with open(packed, "wb") as f:
-                registry.blob(layer["digest"], f)
+                registry.layer(layer, f)
             os.mkdir(temporary + "/root")
             kind = layer["mediaType"].rpartition("+")[2]
             tool = {"zstd": ["zstd", "-dcq"], "gzip": ["gzip", "-dc"]}.get(
@@ -154,20 +167,10 @@ class Image:
             second = subprocess.Popen(
                 ["tar", "-x", "--xattrs", "--xattrs-include=*",
                  "--numeric-owner", "-p", "-C", temporary + "/root"],
-                stdin=subprocess.PIPE)
-            hashed = hashlib.sha256()
-            while True:
-                data = first.stdout.read(1 << 20)
-                if not data:
-                    break
-                hashed.update(data)
-                second.stdin.write(data)
-            second.stdin.close()
-            if first.wait() or second.wait():
-                raise Failed("a layer can't be unpacked")
-            if "sha256:" + hashed.hexdigest() != diff:
-                raise Failed("wrong diff id calculated on extraction %s"
-                             % diff)
+                stdin=first.stdout)
+            first.stdout.close()
+            if second.wait() or first.wait():
+                raise Failed("failed to extract layer %s" % layer["digest"])
             os.chmod(temporary + "/root", 0o755)
             os.rename(temporary + "/root", folder)
         finally:

@@ -7,11 +7,17 @@ where that can be; SANDBOX_TEST_DAGGER_DNS is the address of its names.
 """
 
 import contextlib
+import gzip
+import hashlib
+import io
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
 import time
 
@@ -327,6 +333,72 @@ def image():
     asked = [(m, "blob" if "/blobs/" in p else p) for m, p in r.asked
              if p == manifest or "/blobs/" in p]
     same(asked[:3], [("HEAD", manifest), ("GET", manifest), ("GET", "blob")])
+
+
+def small(folder, kind, wrong):
+    """An image of the agent alone: its manifest's digest, and the layer's."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        tar.add(AGENT, "a")
+        entry = tarfile.TarInfo("random")
+        entry.size = 16
+        tar.addfile(entry, io.BytesIO(os.urandom(16)))
+    layer = data.getvalue()
+    if kind == "tar+gzip":
+        layer = gzip.compress(layer, 1)
+
+    def put(where, what):
+        if not isinstance(what, bytes):
+            what = json.dumps(what).encode()
+        digest = "sha256:" + hashlib.sha256(what).hexdigest()
+        os.makedirs("%s/v2/small/%s" % (folder, where), exist_ok=True)
+        with open("%s/v2/small/%s/%s" % (folder, where, digest), "wb") as f:
+            f.write(what)
+        return {"digest": digest, "size": len(what),
+                "mediaType": "application/vnd.oci.image.layer.v1." + kind}
+
+    described = put("blobs", layer)
+    path = "%s/v2/small/blobs/%s" % (folder, described["digest"])
+    if wrong == "gone":
+        os.remove(path)
+    elif wrong == "spoiled":
+        with open(path, "r+b") as f:
+            f.write(b"other")
+    config = put("blobs", {
+        "architecture": "amd64", "os": "linux", "config": {}, "rootfs": {
+            "type": "layers", "diff_ids": ["sha256:" + os.urandom(32).hex()]}})
+    config["mediaType"] = "application/vnd.oci.image.config.v1+json"
+    return put("manifests", {
+        "schemaVersion": 2, "config": config, "layers": [described],
+        "mediaType": "application/vnd.oci.image.manifest.v1+json"})[
+            "digest"], described["digest"]
+
+
+@test("dagger/engine-image-layers", beside=True)
+def layers():
+    """Packed or not; not there; not what their digest says."""
+    s = state["session"]
+    with tempfile.TemporaryDirectory(prefix="sandbox-t.", dir="/tmp") as folder:
+        with Registry(None, folder) as r:
+            for kind, wrong, text in (
+                    ("tar+gzip", None, None), ("tar", None, None),
+                    ("tar+gzip", "gone", "failed to copy: httpReadSeeker: "
+                     "failed open: could not fetch content descriptor %s "
+                     "(application/vnd.oci.image.layer.v1.tar+gzip) from "
+                     "remote: not found"),
+                    ("tar+gzip", "spoiled", 'failed commit on ref "layer-%s":'
+                     " unexpected commit digest sha256:")):
+                manifest, layer = small(folder, kind, wrong)
+                address = "%s/small@%s" % (r.host, manifest)
+                image = s.get('{container{from(address:"%s"){id}}}' % address)
+                run = chain(env(nonce()), 'withExec(args:["/a","--none"],'
+                            "expect:ANY,noInit:true)", "exitCode", base=image)
+                if wrong is None:
+                    same(s.get(run), 2, kind)
+                    continue
+                got = s.error(run)["message"]
+                check(got.startswith('pull image "%s": ' % address
+                                     + text % layer), wrong, got)
 
 
 @test("dagger/engine-ids", beside=True)
