@@ -10,6 +10,7 @@ import hmac
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -26,13 +27,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import agent_box                                             # noqa: E402
 import egress                                                # noqa: E402
 import wire                                                  # noqa: E402
-from gateway import BUILD, CACHE, wait_for                   # noqa: E402
+from gateway import BUILD, CACHE, TOP, wait_for              # noqa: E402
 from packages import wheel                                   # noqa: E402
-from tap import check, log, main, same, test                 # noqa: E402
+from tap import check, log, main, same, skip, test           # noqa: E402
 
 KEY = bytes(range(32))
 NAMES = {"index.test": [egress.HOST], "files.test": [egress.HOST],
-         "other.test": [egress.HOST]}
+         "other.test": [egress.HOST], "third.test": [egress.HOST]}
 LONG = 120
 WAIT = 60                       # seconds for an answer
 
@@ -41,6 +42,10 @@ folder = resolver = authority = server = None
 
 def start():
     global folder, resolver, authority, server
+    # more than a thousand connections at once
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE,
+                       (max(soft, min(hard, 8192)), hard))
     folder = tempfile.mkdtemp(prefix="sandbox-egress.")
     os.chmod(folder, 0o755)
     resolver = egress.Resolver(NAMES)
@@ -73,7 +78,8 @@ def table(*hosts, **more):
 class Owner:
     """The owner of an engine that nobody has, with its proxy."""
 
-    def __init__(self, *options, listen=("127.0.0.1:0",), push=True):
+    def __init__(self, *options, listen=("127.0.0.1:0",), push=True,
+                 prefix=()):
         self.folder = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
         self.socket = self.folder + "/socket"
         with open(self.folder + "/key", "w") as f:
@@ -81,7 +87,7 @@ class Owner:
             f.write(KEY.hex() + "\n")
         self.log = open(self.folder + "/log", "w+")
         log(self.folder + "/log", "owner and proxy")
-        words = [BUILD + "/sandbox-runner", "--socket", self.socket,
+        words = [*prefix, BUILD + "/sandbox-runner", "--socket", self.socket,
                  "--key-file", self.folder + "/key",
                  "--egress-resolver", resolver.address,
                  "--egress-allow-address", egress.HOST + "/32", *options]
@@ -236,22 +242,23 @@ def ended(socks):
     return len(poll.poll(0))
 
 
-@test("egress/engine-allowed")
+@test("egress/engine-allowed", beside=True)
 def allowed():
     with Owner() as o:
-        before = len(server.seen)
         sock, status = o.tunnel(secret())
         same(status, 200)
         context = ssl.create_default_context(cafile=authority.pem)
         tls = context.wrap_socket(sock, server_hostname="index.test")
-        tls.sendall(b"GET /hello HTTP/1.0\r\nHost: index.test\r\n\r\n")
+        server.pages["/allowed"] = b"hello\n"
+        tls.sendall(b"GET /allowed HTTP/1.0\r\nHost: index.test\r\n\r\n")
         got = b""
         while not got.endswith(b"hello\n"):
             piece = tls.recv(4096)
             check(piece, "it ends early", got)
             got += piece
         tls.close()
-        same(server.seen[before:], [("index.test", "/hello")])
+        same([s for s in server.seen if s[1] == "/allowed"],
+             [("index.test", "/allowed")])
         wait_for(lambda: (lambda c: c["tunnels"] == 1 and c["open"] == 0
                           and c["up"] > 100 and c["down"] > 100)(o.counts()),
                  WAIT, "the counters")
@@ -268,7 +275,7 @@ def allowed():
         sock.close()
 
 
-@test("egress/engine-refused")
+@test("egress/engine-refused", beside=True)
 def refused():
     """Each byte of a token counts; the refusal says what is missing."""
     with Owner() as o:
@@ -308,13 +315,13 @@ def refused():
                 ("GET http://index.test/ HTTP/1.1\r\n", (407, 403)),
                 ("CONNECT %s:443 HTTP/1.1\r\n" % egress.HOST, (407, 403)),
                 ("CONNECT index.test:22 HTTP/1.1\r\n", (407, 403)),
-                ("CONNECT other.test:443 HTTP/1.1\r\n", (407, 403))):
+                ("CONNECT third.test:443 HTTP/1.1\r\n", (407, 403))):
             for words, status in zip(("", "Proxy-Authorization: %s\r\n"
                                       % basic(good)), expected):
                 sock = o.connect()
                 same(o.request(sock, head + words + "\r\n")[0], status, head)
                 sock.close()
-        same("other.test" in resolver.asked, False, "nobody is asked of it")
+        same("third.test" in resolver.asked, False, "nobody is asked of it")
         sock = o.connect()
         same(o.request(sock, connect(secret=good).replace(
             "\r\n\r\n", "\r\nProxy-Authorization: %s\r\n\r\n" % basic(good)))
@@ -331,7 +338,7 @@ def refused():
         same(o.status(good), 200, "and the good one is good")
 
 
-@test("egress/engine-table")
+@test("egress/engine-table", beside=True)
 def changed():
     """A token names a policy: what that allows is what the table says now."""
     with Owner(push=False) as o:
@@ -363,7 +370,7 @@ def changed():
         same(o.status(words), 200, "given again")
 
 
-@test("egress/engine-bounds")
+@test("egress/engine-bounds", beside=True)
 def bounds():
     """The caps of a policy, for each session."""
     with Owner() as o:
@@ -430,7 +437,7 @@ def bounds():
                 same(p.status(secret(2, "small")), 200, "another session")
 
 
-@test("egress/engine-strangers")
+@test("egress/engine-strangers", beside=True)
 def strangers():
     """Who says nothing of itself takes no room of those that do."""
     with Owner() as o:
@@ -487,7 +494,7 @@ def strangers():
         same(o.counts()["refused"], 0, "they are nobody's")
 
 
-@test("egress/engine-proxy-ends")
+@test("egress/engine-proxy-ends", beside=True)
 def proxy_ends():
     """Another one begins, on the same listener, and counts on."""
     with Owner() as o:
@@ -508,10 +515,15 @@ def proxy_ends():
              "it ends with its owner")
 
 
-@test("egress/engine-confined")
+@test("egress/engine-confined", beside=True)
 def confined():
-    """What the proxy has not: rights, files, the key of the runner."""
-    with Owner() as o:
+    """What the proxy has not: rights, files, the key of the runner.  Its owner
+    has no more than by its unit."""
+    with open(TOP + "/systemd/sandbox-dagger.service") as f:
+        rights = re.search(r"^CapabilityBoundingSet=(.*)$", f.read(), re.M)[1]
+    rights = ",".join("+" + r[4:].lower() for r in rights.split())
+    with Owner(prefix=("setpriv", "--no-new-privs", "--bounding-set",
+                       "-all," + rights)) as o:
         same(o.status(secret()), 200)
         pid = o.children()[0]
         with open("/proc/%d/status" % pid) as f:
@@ -541,7 +553,7 @@ def confined():
         check(subkey.hex().encode() not in words, "its arguments", words)
 
 
-@test("egress/engine-owner")
+@test("egress/engine-owner", beside=True)
 def owner():
     """What nginx asks and tells, and what is refused."""
     with Owner("--dagger", "tcp://127.0.0.1:1", "--dagger",
@@ -611,7 +623,7 @@ def owner():
         same(o.children(), [])
 
 
-@test("egress/engine-options")
+@test("egress/engine-options", beside=True)
 def options():
     with tempfile.TemporaryDirectory() as d:
         with open(d + "/key", "w") as f:
@@ -636,6 +648,131 @@ def options():
             check=False)
         same(done.returncode, 1)
         check(b"is for --dagger" in done.stderr, "why not", done.stderr)
+
+
+# A host with a bridge, two containers on it, and a world behind; all of it in
+# namespaces that end with this program.
+
+NETWORK = r"""
+import os, socket, subprocess, sys, threading, time
+
+def run(*words, ns=None):
+    words = (["nsenter", "-t", str(ns), "-n"] if ns else []) + list(words)
+    return subprocess.run(words, check=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE).stdout
+
+SERVER = '''
+import socket, sys
+s = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("up", flush=True)
+while True:
+    s.accept()[0].close()
+'''
+
+ASK = '''
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 1.5)
+    print(1)
+except OSError:
+    print(0)
+'''
+
+def space():
+    p = subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE)
+    own = os.readlink("/proc/self/ns/net")
+    while os.readlink("/proc/%d/ns/net" % p.pid) == own:
+        time.sleep(0.01)
+    run("ip", "link", "set", "lo", "up", ns=p.pid)
+    return p.pid
+
+def serve(ns, address, port):
+    p = subprocess.Popen(
+        (["nsenter", "-t", str(ns), "-n"] if ns else [])
+        + [sys.executable, "-c", SERVER, address, str(port)],
+        stdout=subprocess.PIPE)
+    assert p.stdout.readline() == b"up\n"
+
+def reach(ns, address, port):
+    return int(run(sys.executable, "-c", ASK, address, str(port), ns=ns))
+
+def ip(words, ns=None):
+    run("ip", *words.split(), ns=ns)
+
+ip("link set lo up")
+ip("link add dagger0 type bridge")
+ip("addr add 10.87.0.1/16 dev dagger0")
+ip("link set dagger0 up")
+one, two, world = space(), space(), space()
+for number, ns in ((11, one), (12, two)):
+    ip("link add v%d type veth peer name eth0 netns %d" % (number, ns))
+    ip("link set v%d master dagger0 up" % number)
+    ip("addr add 10.87.0.%d/16 dev eth0" % number, ns)
+    ip("link set eth0 up", ns)
+    ip("route add default via 10.87.0.1", ns)
+ip("link add wan type veth peer name eth0 netns %d" % world)
+ip("addr add 198.51.100.1/24 dev wan")
+ip("link set wan up")
+ip("addr add 198.51.100.2/24 dev eth0", world)
+ip("link set eth0 up", world)
+ip("route add 10.87.0.0/16 via 198.51.100.1", world)
+with open("/proc/sys/net/ipv4/ip_forward", "w") as f:
+    f.write("1")
+serve(None, "10.87.0.1", 3128)
+serve(None, "10.87.0.1", 53)
+serve(None, "198.51.100.1", 3128)
+serve(one, "10.87.0.11", 9000)
+serve(two, "10.87.0.12", 9000)
+serve(world, "198.51.100.2", 443)
+
+def look():
+    return [reach(one, "10.87.0.1", 3128), reach(None, "10.87.0.11", 9000),
+            reach(None, "198.51.100.2", 443), reach(one, "10.87.0.1", 53),
+            reach(one, "198.51.100.1", 3128), reach(one, "10.87.0.12", 9000),
+            reach(one, "198.51.100.2", 443)]
+
+end = time.monotonic() + 60
+while look() != [1] * 7 and time.monotonic() < end:
+    time.sleep(0.2)
+print(look(), flush=True)
+loaded = subprocess.run(["nft", "-f", sys.argv[1]], stderr=subprocess.PIPE)
+if loaded.returncode:
+    print("skip " + loaded.stderr.decode().replace("\n", " "))
+else:
+    # what has to come is waited for
+    while look()[:3] != [1] * 3 and time.monotonic() < end:
+        time.sleep(0.2)
+    print(look())
+"""
+
+
+@test("egress/engine-firewall", beside=True)
+def firewall():
+    """The rules of docs/egress.md, on a bridge: to the proxy, back to nginx,
+    and nowhere else."""
+    for name in ("nft", "ip"):
+        if shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin") \
+                is None:
+            skip("there is no " + name)
+    with open(TOP + "/docs/egress.md") as f:
+        rules = f.read().split("```nft\n")[1].split("```")[0]
+    with tempfile.TemporaryDirectory() as d:
+        with open(d + "/rules", "w") as f:
+            f.write(rules)
+        done = subprocess.run(
+            ["unshare", "-n", "-p", "-f", "--kill-child", "--mount-proc",
+             sys.executable, "-c", NETWORK, d + "/rules"],
+            env=dict(os.environ, PATH=os.environ["PATH"]
+                     + ":/usr/sbin:/sbin"), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=250,
+            check=False)
+    same((done.returncode, done.stderr[-1500:]), (0, b""))
+    before, after = done.stdout.decode().splitlines()
+    same(before, "[1, 1, 1, 1, 1, 1, 1]", "without the rules")
+    if after.startswith("skip"):
+        skip("this kernel takes no such rules: " + after[5:200])
+    same(after, "[1, 1, 1, 0, 0, 0, 0]", "proxy, agent, the host's own; "
+         "names, another port, another container, the world")
 
 
 CLIENTS = r"""
@@ -663,7 +800,7 @@ print(json.dumps(said))
 """
 
 
-@test("egress/engine-clients")
+@test("egress/engine-clients", beside=True)
 def clients():
     """Programs of the base image say whose they are by themselves: with the
     first request, since what they are told by a 407 some never try."""
