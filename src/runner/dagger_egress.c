@@ -52,6 +52,8 @@ struct dagger_egress_s {
 
 static int dagger_egress_listen(dagger_gate_t *gate, const char *text,
     runner_error_t *err);
+static int dagger_egress_bind(int fd, const egress_address_t *address,
+    const char *text);
 static int dagger_egress_address(const char *text, egress_address_t *address);
 static void dagger_egress_tell(void *data);
 
@@ -140,22 +142,55 @@ dagger_egress_listen(dagger_gate_t *gate, const char *text,
 
     if (fd == -1
         || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == -1
-        || bind(fd, &address.any, egress_address_size(&address)) == -1
+        || dagger_egress_bind(fd, &address, text) == -1
         || listen(fd, DAGGER_EGRESS_BACKLOG) == -1
         || getsockname(fd, &address.any, &size) == -1)
     {
+        (void) runner_error(err, "bad_option", errno, "--egress-listen "
+                            "\"%s\" can't be listened on", text);
+
         if (fd != -1) {
             close(fd);
         }
 
-        return runner_error(err, "bad_option", errno, "--egress-listen "
-                            "\"%s\": it can't be listened on (the bridge of "
-                            "an engine is there when it has run a container)",
-                            text);
+        return -1;
     }
 
     gate->fd = fd;
     egress_address_text(&address, gate->address);
+
+    return 0;
+}
+
+
+/* the bridge of an engine may come later than its owner */
+
+static int
+dagger_egress_bind(int fd, const egress_address_t *address, const char *text)
+{
+    int  on, level, option;
+
+    if (bind(fd, &address->any, egress_address_size(address)) == 0) {
+        return 0;
+    }
+
+    if (errno != EADDRNOTAVAIL) {
+        return -1;
+    }
+
+    on = 1;
+    level = address->any.sa_family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6;
+    option = address->any.sa_family == AF_INET ? IP_FREEBIND : IPV6_FREEBIND;
+
+    if (setsockopt(fd, level, option, &on, sizeof(on)) == -1
+        || bind(fd, &address->any, egress_address_size(address)) == -1)
+    {
+        return -1;
+    }
+
+    runner_log(RUNNER_LOG_WARN, "no interface of this host has the address of "
+               "--egress-listen \"%s\" yet: sandboxes reach the proxy once "
+               "one has", text);
 
     return 0;
 }
