@@ -85,6 +85,7 @@ static ngx_connection_t              fuzz_connection;
 static ngx_http_sandbox_loc_conf_t   fuzz_conf;
 static ngx_http_sandbox_main_conf_t  fuzz_main;
 static ngx_http_sandbox_backend_t    fuzz_backend;
+static ngx_http_sandbox_hooks_t      fuzz_hooks;
 static ngx_http_sandbox_runner_t     fuzz_runner;
 
 
@@ -260,6 +261,29 @@ ngx_http_sandbox_stdin_read(ngx_http_request_t *r,
 }
 
 
+static void
+fuzz_ended(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx)
+{
+    check(ctx->request == r);
+}
+
+
+/* now and then there is one: a byte of the answer says it */
+
+static ngx_int_t
+fuzz_notice(ngx_http_sandbox_ctx_t *ctx, ngx_str_t *code, ngx_str_t *detail)
+{
+    if (ctx->wire.pings % 2) {
+        return NGX_DECLINED;
+    }
+
+    ngx_str_set(code, "sandbox_lost");
+    ngx_str_set(detail, "what \"was\" there is lost");
+
+    return NGX_OK;
+}
+
+
 off_t
 ngx_http_sandbox_max_stdin(const ngx_http_sandbox_loc_conf_t *slcf)
 {
@@ -326,6 +350,9 @@ fuzz_init(void)
 
     fuzz_connection.log = &fuzz_log;
 
+    fuzz_hooks.ended = fuzz_ended;
+    fuzz_hooks.notice = fuzz_notice;
+    fuzz_backend.hooks = &fuzz_hooks;
     fuzz_backend.start = fuzz_start;
     ngx_str_set(&fuzz_backend.name, "local");
 
