@@ -87,7 +87,7 @@ def used(name, **options):
     time.sleep(0.02)
 
 
-@test("conversations/list")
+@test("conversations/list", backends="local", why="list")
 def of_a_user():
     same(page(), {"conversations": [], "next": None})
     for name in ("a", "b.c_d:e-f", "n" * 128, ".hidden"):
@@ -134,7 +134,7 @@ def what_makes_one():
         same(names(), before)
 
 
-@test("conversations/states")
+@test("conversations/states", backends="local", why="list")
 def states():
     used("states")
     same(listed()[0]["state"], "running")
@@ -180,7 +180,8 @@ def names_at(location, **options):
     return [c["conversationId"] for c in r.json["conversations"]]
 
 
-@test("conversations/reload-restart", seconds=200)
+@test("conversations/reload-restart", seconds=200,
+      backends="local", why="runner")
 def reload_restart():
     """Right after a reload, of another size of zone, too, and after a
     restart of nginx and of the runner: nothing ends, nothing is missing."""
@@ -208,7 +209,7 @@ def reload_restart():
     wait_for(lambda: not any(alive(p) for p in old), 30, "old workers' end")
 
 
-@test("admin/zone-full")
+@test("admin/zone-full", backends="local", why="list")
 def zone_full():
     """The smallest zone, and more sessions and tokens than fit in it."""
     g.reload(http="sandbox_zone sandbox:128k idle=10m;")
