@@ -8,9 +8,11 @@ import json
 import re
 
 TOKEN = re.compile(
-    r'(?P<skip>[\s,\ufeff]+|\#[^\n\r]*)|(?P<String>"[^"\\\n]*(?:\\.[^"\\\n]*)*")'
+    r'(?P<skip>[\s,\ufeff]+|\#[^\n\r]*)'
+    r'|(?P<String>"[^"\\\n]*(?:\\.[^"\\\n]*)*")'
     r'|(?P<Float>-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))'
-    r'|(?P<Int>-?\d+)|(?P<Name>[_A-Za-z]\w*)|(?P<mark>\.\.\.|[{}()\[\]:$!=@|&])',
+    r'|(?P<Int>-?\d+)|(?P<Name>[_A-Za-z]\w*)'
+    r'|(?P<mark>\.\.\.|[{}()\[\]:$!=@|&])',
     re.ASCII)
 
 ESCAPE = re.compile(r'(?<!\\)(?:\\\\)*\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')

@@ -215,7 +215,8 @@ class Program:
         self.process.stdin.close()
         self.process = None
         end = time.monotonic() + seconds
-        while self.prefix and self.name() in [n for _, n in socket.if_nameindex()]:
+        while self.prefix and self.name() in [n for _, n in
+                                              socket.if_nameindex()]:
             if time.monotonic() > end:
                 raise AssertionError("its network is still there")
             time.sleep(0.005)

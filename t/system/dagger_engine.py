@@ -541,7 +541,8 @@ def inside():
         "id -u; cat /proc/self/uid_map; grep -E '^(CapEff|CapBnd|Seccomp|"
         "NoNewPrivs):' /proc/self/status; cat /etc/resolv.conf; hostname; "
         "echo $$; ls /proc/1/task | wc -l; stat -fc %T / /v; ulimit -n; "
-        "env | grep -c ^OTEL_", "stdout", before=[mount(volume(nonce(), ',owner:"7:7"'))]))
+        "env | grep -c ^OTEL_", "stdout",
+        before=[mount(volume(nonce(), ',owner:"7:7"'))]))
     same(" ".join(out.split()), " ".join((
         "0 0 0 4294967295 CapEff: 00000000a80425fb CapBnd: 00000000a80425fb "
         "NoNewPrivs: 0 Seccomp: 2 nameserver %s search %s dagger 1 1 "
