@@ -14,6 +14,7 @@
 
 
 #define NGX_HTTP_SANDBOX_QUERY_BUFFER   (16 * 1024)
+#define NGX_HTTP_SANDBOX_QUERY_READS    32       /* then others have a turn */
 #define NGX_HTTP_SANDBOX_QUERY_FIRST    4096     /* of the body, then doubled */
 #define NGX_HTTP_SANDBOX_QUERY_MESSAGE  512      /* bytes */
 #define NGX_HTTP_SANDBOX_QUERY_SECRET   40       /* as long a word may be one */
@@ -34,9 +35,11 @@ typedef struct {
     size_t                         size;
     size_t                         room;
 
-    /* of the request */
+    /* of the request, before and while it is asked */
     ngx_http_event_handler_pt      read_handler;
     ngx_http_event_handler_pt      write_handler;
+    ngx_http_event_handler_pt      reading;
+    ngx_http_event_handler_pt      writing;
     char                          *action;
 
     unsigned                       connected:1;
@@ -298,19 +301,22 @@ ngx_http_sandbox_query_watch(ngx_http_sandbox_question_t *qn)
     qn->write_handler = r->write_event_handler;
     qn->action = c->log->action;
 
-    r->read_event_handler = qn->query->stays ? ngx_http_block_reading
-                                             : ngx_http_test_reading;
-    r->write_event_handler = ngx_http_request_empty_handler;
+    qn->reading = qn->query->stays ? ngx_http_block_reading
+                                   : ngx_http_test_reading;
+    qn->writing = ngx_http_request_empty_handler;
 
 #if (NGX_HTTP_V2)
 
     /* a stream may be told by either event that it is closed */
 
     if (r->stream && !qn->query->stays) {
-        r->write_event_handler = ngx_http_test_reading;
+        qn->writing = ngx_http_test_reading;
     }
 
 #endif
+
+    r->read_event_handler = qn->reading;
+    r->write_event_handler = qn->writing;
 
     c->log->action = "asking an engine";
 
@@ -434,6 +440,7 @@ ngx_http_sandbox_query_read(ngx_event_t *rev)
     u_char                        buffer[NGX_HTTP_SANDBOX_QUERY_BUFFER];
     ssize_t                       n;
     ngx_int_t                     rc;
+    ngx_uint_t                    reads;
     ngx_connection_t             *c, *client;
     ngx_http_sandbox_question_t  *qn;
 
@@ -454,7 +461,14 @@ ngx_http_sandbox_query_read(ngx_event_t *rev)
         return;
     }
 
+    reads = 0;
+
     do {
+        if (reads++ == NGX_HTTP_SANDBOX_QUERY_READS) {
+            ngx_post_event(rev, &ngx_posted_next_events);
+            return;
+        }
+
         n = c->recv(c, buffer, NGX_HTTP_SANDBOX_QUERY_BUFFER);
 
         if (n == NGX_AGAIN) {
@@ -541,6 +555,7 @@ ngx_http_sandbox_query_keep(ngx_http_sandbox_question_t *qn, const u_char *p,
 
         room = ngx_max(qn->size + n, 2 * qn->room);
         room = ngx_max(room, NGX_HTTP_SANDBOX_QUERY_FIRST);
+        room = ngx_min(room, qn->query->max);
 
         body = ngx_pnalloc(qn->request->pool, room);
         if (body == NULL) {
@@ -878,8 +893,16 @@ ngx_http_sandbox_query_done(ngx_http_sandbox_question_t *qn, ngx_int_t status)
     ngx_http_sandbox_query_cleanup(qn);
     qn->cleanup->handler = NULL;
 
-    r->read_event_handler = qn->read_handler;
-    r->write_event_handler = qn->write_handler;
+    /* an upstream that ended meanwhile has left others */
+
+    if (r->read_event_handler == qn->reading) {
+        r->read_event_handler = qn->read_handler;
+    }
+
+    if (r->write_event_handler == qn->writing) {
+        r->write_event_handler = qn->write_handler;
+    }
+
     r->connection->log->action = qn->action;
 
     qn->query->status = status;
