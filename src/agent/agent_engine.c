@@ -47,6 +47,8 @@ static int agent_engine_capabilities(void);
 static int agent_engine_volumes(void);
 static int agent_engine_take(void);
 static int agent_engine_wait(void);
+static int agent_engine_known(void);
+static int agent_engine_mixed(void);
 static int agent_engine_lock(void);
 static int agent_engine_history(void);
 static void agent_engine_changed(void);
@@ -160,9 +162,13 @@ agent_engine_start(void)
         return rc;
     }
 
-    if (agent_engine_state_read(agent_engine_meta_fd) == -1) {
-        agent_log("the state in " AGENT_PLACE " can't be read: error %d",
-                  errno);
+    if (agent_engine_known() == -1) {
+        return 1;
+    }
+
+    if (agent_engine_mixed()) {
+        agent_log("a volume is that of another sandbox: nothing of it is "
+                  "touched");
         return 1;
     }
 
@@ -398,6 +404,12 @@ agent_engine_take(void)
 {
     int  rc;
 
+    /* the agent of another session must not even be disturbed */
+
+    if (agent_engine_known() == -1) {
+        return 1;
+    }
+
     rc = agent_engine_owner_take(agent_engine_meta_fd, agent_engine_epoch);
 
     if (rc == 1) {
@@ -454,6 +466,38 @@ agent_engine_wait(void)
     }
 
     return agent_engine_take();
+}
+
+
+static int
+agent_engine_known(void)
+{
+    if (agent_engine_state_read(agent_engine_meta_fd) == 0) {
+        return 0;
+    }
+
+    agent_log(errno == EXDEV
+              ? "the volumes are those of another session: error %d"
+              : "the state in " AGENT_PLACE " can't be read: error %d", errno);
+
+    return -1;
+}
+
+
+/* 1: what is at the place of a volume is somebody else's. */
+
+static int
+agent_engine_mixed(void)
+{
+    agent_engine_state_t  *state;
+
+    state = &agent_engine_state;
+
+    return state->phase == AGENT_ENGINE_READY
+           && (agent_engine_volume_known(AGENT_HOME, &state->home)
+               == AGENT_ENGINE_OTHER
+               || agent_engine_volume_known("/skills", &state->skills)
+                  == AGENT_ENGINE_OTHER);
 }
 
 

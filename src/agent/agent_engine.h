@@ -37,6 +37,13 @@ typedef struct {
 } agent_engine_volume_t;
 
 
+typedef enum {
+    AGENT_ENGINE_SAME = 0,
+    AGENT_ENGINE_NEW,                    /* nobody's, as far as it says */
+    AGENT_ENGINE_OTHER                   /* another sandbox's */
+} agent_engine_known_e;
+
+
 typedef struct {
     agent_engine_phase_e   phase;
     uint64_t               told;         /* 0: CREATED is still to be told */
@@ -99,14 +106,20 @@ int agent_engine_owner_once(int meta);
 
 /* agent_engine_state.c */
 
-/* Nothing that is whole: AGENT_ENGINE_NONE.  -1 and errno: can't say. */
+/*
+ * Nothing that is whole: AGENT_ENGINE_NONE.  -1 and errno: can't say; EXDEV:
+ * it is another session's.
+ */
 int agent_engine_state_read(int meta);
 int agent_engine_state_write(int meta);
 
 /* Another sandbox from now on: its instance is higher, its id new. */
 int agent_engine_state_next(void);
 
-agent_engine_volume_t agent_engine_volume(const char *path);
+/* It is that of this sandbox from now on; and whether it is so. */
+void agent_engine_volume_mark(const char *path, agent_engine_volume_t *volume);
+agent_engine_known_e agent_engine_volume_known(const char *path,
+    const agent_engine_volume_t *volume);
 
 /* Bytes of a small file of the volume, by a rename.  -1 and errno. */
 int agent_engine_file_write(int meta, const char *name, const uint8_t *p,

@@ -90,8 +90,6 @@ agent_engine_fresh(agent_engine_phase_e phase)
 void
 agent_engine_resume(void)
 {
-    agent_engine_volume_t  home, skills;
-
     if (agent_engine_fresh_step != AGENT_FRESH_IDLE) {
         return;
     }
@@ -99,12 +97,9 @@ agent_engine_resume(void)
     switch (agent_engine_state.phase) {
 
     case AGENT_ENGINE_READY:
-        home = agent_engine_volume(AGENT_HOME);
-        skills = agent_engine_volume("/skills");
-
-        if (memcmp(&home, &agent_engine_state.home, sizeof(home)) != 0
-            || memcmp(&skills, &agent_engine_state.skills, sizeof(skills))
-               != 0)
+        if (agent_engine_volume_known(AGENT_HOME, &agent_engine_state.home)
+            || agent_engine_volume_known("/skills",
+                                         &agent_engine_state.skills))
         {
             agent_log("a volume of the sandbox is not the one that it had: "
                       "it becomes another sandbox");
@@ -380,8 +375,8 @@ agent_engine_fresh_emptied(void)
 static int
 agent_engine_fresh_seeded(void)
 {
-    agent_engine_state.home = agent_engine_volume(AGENT_HOME);
-    agent_engine_state.skills = agent_engine_volume("/skills");
+    agent_engine_volume_mark(AGENT_HOME, &agent_engine_state.home);
+    agent_engine_volume_mark("/skills", &agent_engine_state.skills);
     agent_engine_state.phase = AGENT_ENGINE_READY;
 
     if (agent_engine_state_write(agent_engine_meta()) == -1) {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "agent_engine.h"
@@ -18,10 +19,14 @@
 
 #define AGENT_STATE_MAGIC    0x5342585354415431ULL       /* "SBXSTAT1" */
 #define AGENT_STATE_NUMBERS  11          /* with the magic */
-#define AGENT_STATE_SIZE     (AGENT_STATE_NUMBERS * 8                         \
-                              + SANDBOX_WIRE_SANDBOX_ID_SIZE + 8)
+#define AGENT_STATE_ID       (AGENT_STATE_NUMBERS * 8)   /* its offset */
+#define AGENT_STATE_SESSION  (AGENT_STATE_ID + SANDBOX_WIRE_SANDBOX_ID_SIZE)
+#define AGENT_STATE_SIZE     (AGENT_STATE_SESSION                             \
+                              + SANDBOX_WIRE_SESSION_SIZE + 8)
+#define AGENT_STATE_MARK     "user.sandbox"      /* of a volume: the id */
 
 
+static agent_engine_volume_t agent_engine_volume(const char *path);
 static void agent_engine_state_numbers(uint64_t **list);
 
 
@@ -68,7 +73,16 @@ agent_engine_state_read(int meta)
         *list[i] = sandbox_get64(p + 8 + 8 * i);
     }
 
-    memcpy(id, p + AGENT_STATE_NUMBERS * 8, SANDBOX_WIRE_SANDBOX_ID_SIZE);
+    /* whoever mixes up volumes must not hand over what is on them */
+
+    if (!sandbox_equal(p + AGENT_STATE_SESSION, agent.session,
+                       SANDBOX_WIRE_SESSION_SIZE))
+    {
+        errno = EXDEV;
+        return -1;
+    }
+
+    memcpy(id, p + AGENT_STATE_ID, SANDBOX_WIRE_SANDBOX_ID_SIZE);
     id[SANDBOX_WIRE_SANDBOX_ID_SIZE] = '\0';
 
     if (agent_engine_state_phase == AGENT_ENGINE_NONE
@@ -102,8 +116,9 @@ agent_engine_state_write(int meta)
         sandbox_put64(p + 8 + 8 * i, *list[i]);
     }
 
-    memcpy(p + AGENT_STATE_NUMBERS * 8, agent_engine_state.id,
+    memcpy(p + AGENT_STATE_ID, agent_engine_state.id,
            SANDBOX_WIRE_SANDBOX_ID_SIZE);
+    memcpy(p + AGENT_STATE_SESSION, agent.session, SANDBOX_WIRE_SESSION_SIZE);
     sandbox_put64(p + sizeof(p) - 8,
                   agent_store_sum(AGENT_STATE_MAGIC, p, sizeof(p) - 8));
 
@@ -133,28 +148,42 @@ agent_engine_state_next(void)
 }
 
 
-agent_engine_volume_t
-agent_engine_volume(const char *path)
+void
+agent_engine_volume_mark(const char *path, agent_engine_volume_t *volume)
 {
-    struct statx           st;
-    agent_engine_volume_t  volume;
+    *volume = agent_engine_volume(path);
 
-    memset(&volume, 0, sizeof(volume));
+    /* without it, its directory has to do */
 
-    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_INO|STATX_BTIME, &st)
-        == -1)
-    {
-        return volume;
+    (void) !lsetxattr(path, AGENT_STATE_MARK, agent_engine_state.id,
+                      SANDBOX_WIRE_SANDBOX_ID_SIZE, 0);
+}
+
+
+agent_engine_known_e
+agent_engine_volume_known(const char *path,
+    const agent_engine_volume_t *volume)
+{
+    char                   id[SANDBOX_WIRE_SANDBOX_ID_SIZE];
+    ssize_t                n;
+    agent_engine_volume_t  now;
+
+    now = agent_engine_volume(path);
+
+    if (now.inode == volume->inode && now.born == volume->born) {
+        return AGENT_ENGINE_SAME;
     }
 
-    volume.inode = st.stx_ino;
+    /* an engine may have moved it; the mark is the user's, if he wants */
 
-    if (st.stx_mask & STATX_BTIME) {
-        volume.born = (uint64_t) st.stx_btime.tv_sec * 1000000000
-                      + st.stx_btime.tv_nsec;
+    n = lgetxattr(path, AGENT_STATE_MARK, id, sizeof(id));
+
+    if (n != SANDBOX_WIRE_SANDBOX_ID_SIZE) {
+        return AGENT_ENGINE_NEW;
     }
 
-    return volume;
+    return memcmp(id, agent_engine_state.id, sizeof(id)) == 0
+           ? AGENT_ENGINE_SAME : AGENT_ENGINE_OTHER;
 }
 
 
@@ -222,6 +251,31 @@ agent_engine_file_read(int meta, const char *name, uint8_t *p, size_t size)
     errno = n == -1 ? error : ENODATA;
 
     return -1;
+}
+
+
+static agent_engine_volume_t
+agent_engine_volume(const char *path)
+{
+    struct statx           st;
+    agent_engine_volume_t  volume;
+
+    memset(&volume, 0, sizeof(volume));
+
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_INO|STATX_BTIME, &st)
+        == -1)
+    {
+        return volume;
+    }
+
+    volume.inode = st.stx_ino;
+
+    if (st.stx_mask & STATX_BTIME) {
+        volume.born = (uint64_t) st.stx_btime.tv_sec * 1000000000
+                      + st.stx_btime.tv_nsec;
+    }
+
+    return volume;
 }
 
 

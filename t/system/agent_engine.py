@@ -573,6 +573,15 @@ def volumes_lost():
     same((c.stdout, c.result["CREATED"]), (b"1\n.venv\n", 1))
     check(c.result["INSTANCE"] > b.result["INSTANCE"], "instance")
     same(history(box)[0], ("a", "exit"))
+    # one that was only moved is the same
+    box.kill()
+    shutil.rmtree(volumes.path("old"))
+    shutil.move(volumes.path("home"), volumes.path("old"))
+    shutil.copytree(volumes.path("old"), volumes.path("home"), symlinks=True)
+    box = Box(volumes)
+    d = box.run("ls -d .venv")
+    same((d.result["INSTANCE"], d.result["CREATED"]),
+         (c.result["INSTANCE"], 0))
     # what is not whole is not believed
     box.kill()
     with open(volumes.path("meta") + "/state", "r+b") as f:
@@ -583,6 +592,30 @@ def volumes_lost():
     box = Box(volumes)
     same(box.word(), "none")
     same(box.run("true").result["CREATED"], 1)
+    box.kill()
+
+
+@test("agent/engine-mixed-up")
+def mixed_up():
+    """Whoever confuses volumes does not hand them over."""
+    mine, other = Volumes(), Volumes()
+    box = Box(mine)
+    box.run("echo secret > f")
+    foreign = Box(mine, session=bytes(32), wait=False)
+    same(foreign.gone(), 1, foreign.log())
+    same(box.out("cat f"), b"secret\n")
+    box.kill()
+    box = Box(other)
+    box.run("true")
+    box.kill()
+    os.rename(other.path("home"), other.path("was"))
+    os.rename(mine.path("home"), other.path("home"))
+    box = Box(other, wait=False)
+    same(box.gone(), 1, box.log())
+    check("f" in names(other.path("home")), "the file stays")
+    os.rename(other.path("home"), mine.path("home"))
+    box = Box(mine)
+    same(box.out("cat f"), b"secret\n")
     box.kill()
 
 
