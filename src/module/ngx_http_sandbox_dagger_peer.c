@@ -15,12 +15,12 @@
 #define NGX_HTTP_SANDBOX_PEER_CONNECT  500
 #define NGX_HTTP_SANDBOX_PEER_PAUSE    10        /* doubled each time */
 #define NGX_HTTP_SANDBOX_PEER_PAUSES   160
+#define NGX_HTTP_SANDBOX_PEER_SILENT   2000      /* sooner, without a word */
 
 
 static void ngx_http_sandbox_peer_resolved(ngx_resolver_ctx_t *resolving);
 static ngx_int_t ngx_http_sandbox_peer_found(ngx_http_sandbox_session_t *s);
-static ngx_int_t ngx_http_sandbox_peer_retry(ngx_http_sandbox_session_t *s,
-    ngx_http_sandbox_step_pt step);
+static ngx_int_t ngx_http_sandbox_peer_retry(ngx_http_sandbox_session_t *s);
 static void ngx_http_sandbox_peer_event(ngx_event_t *ev);
 static ngx_int_t ngx_http_sandbox_peer_refused(ngx_http_sandbox_session_t *s,
     ngx_err_t err);
@@ -116,7 +116,7 @@ static ngx_int_t
 ngx_http_sandbox_peer_found(ngx_http_sandbox_session_t *s)
 {
     if (s->agent.address == 0) {
-        return ngx_http_sandbox_peer_retry(s, ngx_http_sandbox_peer_resolve);
+        return ngx_http_sandbox_peer_retry(s);
     }
 
     s->agent.exec = 0;
@@ -126,15 +126,28 @@ ngx_http_sandbox_peer_found(ngx_http_sandbox_session_t *s)
 }
 
 
+/*
+ * The agent is about to listen, or it is the one that has just ended: an
+ * engine needs some tenths of a second to see that, and tells of the old one
+ * meanwhile.  So it is asked again each time, which costs it nothing.
+ */
+
 static ngx_int_t
-ngx_http_sandbox_peer_retry(ngx_http_sandbox_session_t *s,
-    ngx_http_sandbox_step_pt step)
+ngx_http_sandbox_peer_retry(ngx_http_sandbox_session_t *s)
 {
-    if ((ngx_msec_int_t) (s->until - ngx_current_msec) <= 0) {
+    ngx_msec_int_t  left;
+
+    left = (ngx_msec_int_t) (s->until - ngx_current_msec);
+
+    if (s->silent) {
+        left -= NGX_HTTP_SANDBOX_PEER_SILENT;
+    }
+
+    if (left <= 0) {
         return ngx_http_sandbox_dagger_unreached(s);
     }
 
-    ngx_http_sandbox_dagger_later(s, s->pause, step);
+    ngx_http_sandbox_dagger_later(s, s->pause, ngx_http_sandbox_dagger_restart);
 
     s->pause = ngx_min(2 * s->pause, NGX_HTTP_SANDBOX_PEER_PAUSES);
 
@@ -259,6 +272,7 @@ ngx_int_t
 ngx_http_sandbox_peer_send(ngx_http_sandbox_session_t *s)
 {
     s->sends++;
+    s->coming = 0;
 
     /* from here on it is the upstream's */
 
@@ -288,9 +302,7 @@ ngx_http_sandbox_peer_refused(ngx_http_sandbox_session_t *s, ngx_err_t err)
         return ngx_http_sandbox_dagger_again(s);
     }
 
-    /* it was started, and listens in a moment */
-
-    return ngx_http_sandbox_peer_retry(s, ngx_http_sandbox_peer_connect);
+    return ngx_http_sandbox_peer_retry(s);
 }
 
 

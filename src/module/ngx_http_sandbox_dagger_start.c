@@ -12,10 +12,10 @@
 #define NGX_HTTP_SANDBOX_DAGGER_WAIT     3000    /* for an engine, in all */
 #define NGX_HTTP_SANDBOX_DAGGER_DOUBT    1000    /* that an engine is another */
 #define NGX_HTTP_SANDBOX_DAGGER_LOOK     50
-#define NGX_HTTP_SANDBOX_DAGGER_COMING   2000    /* an agent, after its start */
+#define NGX_HTTP_SANDBOX_DAGGER_COMING   6000    /* an agent, after its start */
 #define NGX_HTTP_SANDBOX_DAGGER_PAUSE    10
 
-#define NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS 4
+#define NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS 3
 
 /* seconds */
 
@@ -337,6 +337,7 @@ ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s)
         && s->agent.definition == definition)
     {
         s->cached = 1;
+        s->near = 1;
         return ngx_http_sandbox_peer_connect(s);
     }
 
@@ -436,6 +437,7 @@ ngx_http_sandbox_dagger_ask(ngx_http_sandbox_session_t *s)
     }
 
     s->cached = 0;
+    s->coming = 0;
 
     return ngx_http_sandbox_ask_volumes(s, ngx_http_sandbox_dagger_volumes);
 }
@@ -497,11 +499,15 @@ ngx_http_sandbox_dagger_started(ngx_http_sandbox_session_t *s)
                                            "answer has no name of a service");
     }
 
-    ngx_http_sandbox_engine_count(s->zone, s->engine,
-                                  NGX_HTTP_SANDBOX_ENGINE_STARTS);
+    if (!s->coming) {
+        s->coming = 1;
 
-    s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_COMING;
-    s->pause = NGX_HTTP_SANDBOX_DAGGER_PAUSE;
+        ngx_http_sandbox_engine_count(s->zone, s->engine,
+                                      NGX_HTTP_SANDBOX_ENGINE_STARTS);
+
+        s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_COMING;
+        s->pause = NGX_HTTP_SANDBOX_DAGGER_PAUSE;
+    }
 
     return ngx_http_sandbox_peer_resolve(s);
 }
@@ -578,10 +584,22 @@ ngx_http_sandbox_dagger_again(ngx_http_sandbox_session_t *s)
 
 
 ngx_int_t
+ngx_http_sandbox_dagger_restart(ngx_http_sandbox_session_t *s)
+{
+    return ngx_http_sandbox_ask_service(s, ngx_http_sandbox_dagger_service);
+}
+
+
+ngx_int_t
 ngx_http_sandbox_dagger_unreached(ngx_http_sandbox_session_t *s)
 {
-    if (!s->silent && s->agent.address) {
-        return ngx_http_sandbox_dagger_again(s);
+    s->coming = 0;
+
+    /* it is there, or was: it is not the network */
+
+    if (s->near || (!s->silent && s->agent.address)) {
+        return ngx_http_sandbox_dagger_failed(s, "what it starts can't be "
+                                                 "connected to");
     }
 
     ngx_http_sandbox_engine_route(s->zone, s->engine, 0);

@@ -71,6 +71,8 @@ struct ngx_http_sandbox_session_s {
     unsigned                       recorded:1;   /* the store has it */
     unsigned                       cached:1;     /* the zone's address */
     unsigned                       exec:1;       /* nobody is connected to */
+    unsigned                       coming:1;     /* it was started */
+    unsigned                       near:1;       /* it was reached once */
     unsigned                       silent:1;     /* not even a refusal */
     unsigned                       fresh:1;      /* it was asked for */
 };
@@ -101,6 +103,9 @@ ngx_int_t ngx_http_sandbox_dagger_watch(ngx_http_sandbox_session_t *s);
 
 /* Once more, since the agent or its engine is another one by now. */
 ngx_int_t ngx_http_sandbox_dagger_again(ngx_http_sandbox_session_t *s);
+
+/* The agent is asked for as before; the time for it runs on. */
+ngx_int_t ngx_http_sandbox_dagger_restart(ngx_http_sandbox_session_t *s);
 
 /* There is an agent, but no way to it. */
 ngx_int_t ngx_http_sandbox_dagger_unreached(ngx_http_sandbox_session_t *s);

@@ -321,15 +321,6 @@ def begin(conversation, text="mock: sleep=30", gateway=None):
     return sock
 
 
-def seen(conversation, n=1):
-    """So many commands of that conversation have reached their agents."""
-    return lambda: sum(
-        a.mock.sessions[k].seen.count("COMMAND") >= n
-        for e in world.engines for a in e.agents.values() if a.alive
-        for k in a.mock.sessions if k.hex() == a.session
-        and a.session == sessions[conversation])
-
-
 sessions = {}
 
 
@@ -343,13 +334,23 @@ def known(conversation):
     return conversation
 
 
-def busy(n):
-    """So many commands are on their way: one more is refused."""
+def busy():
+    """Four commands are on their way: one more is refused."""
     def full():
         r = run("probe")
-        return (r.status == 503 and r.json["code"] == "too_many_running") \
-            == (n == 4)
-    wait_for(full, 60, "%d commands that run" % n)
+        return r.status == 503 and r.json["code"] == "too_many_running"
+    wait_for(full, 60, "four commands that run")
+
+
+def leave(socks):
+    """Their clients go, and nginx has seen it."""
+    def gone():
+        return g.read("logs/access.log").count('" 499 ')
+    before = gone()
+    for sock in socks:
+        sock.close()
+    wait_for(lambda: gone() >= before + len(socks), 60,
+             "the end of %d requests" % len(socks))
 
 
 @test("dagger/running: as many commands as may, then 503; all ways give back")
@@ -357,40 +358,38 @@ def running():
     known("probe")
     names = [known("run-%d" % n) for n in range(4)]
     socks = [begin(name) for name in names]
-    busy(4)
+    busy()
     r = run("probe")
     same((r.status, r.json["code"]), (503, "too_many_running"), r)
     check("Retry-After" in r.headers, r)
     # other operations take none
     same(g.request("GET", "v1/conversations/probe").status, 200)
-    # who reads slowly, who leaves
-    for sock in socks:
-        sock.close()
-    busy(0)
+    leave(socks)
     good("probe")
     # a worker that dies
     socks = [begin(name) for name in names]
-    busy(4)
+    busy()
     g.expected.append("exited on signal 9")
-    for pid in g.workers():
+    old = set(g.workers())
+    for pid in old:
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: len(g.workers()) == 2, 60, "new workers")
-    busy(0)
+    wait_for(lambda: len(set(g.workers()) - old) == 2, 60, "new workers")
     for sock in socks:
         sock.close()
-    # one that leaves gives back what ends in it
     socks = [begin(name) for name in names]
-    busy(4)
+    busy()
+    # one that leaves keeps what ends in it
     old = g.reload()
     r = run("probe")
     same((r.status, r.json["code"]), (503, "too_many_running"), r)
-    for sock in socks:
-        sock.close()
-    busy(0)
+    leave(socks)
+    good("probe")
     wait_for(lambda: not any(alive(p) for p in old), 60, "old workers' end")
     for e in world.engines:
         e.end_agents()
-    same(run("run-0", "echo").status, 200)
+    socks = [begin(name) for name in names]
+    busy()
+    leave(socks)
 
 
 @test("dagger/reload: new workers find what the old ones knew")
@@ -424,12 +423,10 @@ def client():
         wait_for(lambda: sum(e.open for e in world.engines) == 4, 60,
                  "four questions")
         same(run("probe").json["code"], "too_many_running")
-        for sock in socks:
-            sock.close()
+        leave(socks)
         clean(before, kind)
         for engine in world.engines:
             engine.hang.clear()
-        busy(0)
     # in front of names that are not told, and of agents that do not listen
     world.names.silent = True
     socks = [begin("leave-names-%d" % n) for n in range(3)]
@@ -437,22 +434,22 @@ def client():
     wait_for(lambda: len({a.session for e in world.engines
                           for a in e.started}) and len(world.names.asked)
              > asked - 3, 60, "names that are asked for")
-    for sock in socks:
-        sock.close()
+    leave(socks)
     world.names.silent = False
     clean(before, "names")
     for engine in world.engines:
         engine.deaf = True
     socks = [begin("leave-deaf-%d" % n) for n in range(3)]
     wait_for(lambda: sum(len(e.hosts) for e in world.engines), 60, "services")
-    for sock in socks:
-        sock.close()
+    leave(socks)
     clean(before, "deaf agents")
     for engine in world.engines:
         engine.deaf = False
         engine.end_agents()
-    busy(0)
-    good("leave")
+    # whatever they had is there for others
+    socks = [begin("leave-%d" % n) for n in range(4)]
+    busy()
+    leave(socks)
 
 
 @test("dagger/deaf: an agent that never listens is a failure of its engine")
@@ -460,8 +457,6 @@ def deaf():
     for engine in world.engines:
         engine.deaf = True
     try:
-        r = run("deaf")
-        same((r.status, r.json["code"]), (502, "engine_failed"), r)
         r = events("deaf")
         same((r.status, r.json["code"]), (502, "engine_failed"), r)
         same(r.headers["Content-Type"], "application/problem+json")
@@ -540,7 +535,8 @@ def through(e, engine):
     r = e.command("far", "mock: stdout=hello exit_code=3")
     same((r.status, r.json["stdout"], r.json["exitCode"]), (200, "hello", 3),
          r)
-    same(engine.queries, ["volumes", "service", "exec"])
+    same([q for n, q in enumerate(engine.queries)
+          if q not in engine.queries[:n]], ["volumes", "service", "exec"])
     limits = e.request("GET", "v1/limits").json
     same(limits["route"], "exec")
     started = len(engine.started)
