@@ -28,7 +28,9 @@
 #define AGENT_CAPS_OFTEN       10
 #define AGENT_CAPS_SELDOM      100
 #define AGENT_CAPS_PEAK        200       /* between looks for the peak only */
+#define AGENT_CAPS_MEMORY_LOOK 2000
 #define AGENT_CAPS_DISK_LOOK   2000
+#define AGENT_CAPS_DISK_SELDOM 60000     /* where nothing was written */
 #define AGENT_CAPS_DISK_OFTEN  200
 #define AGENT_CAPS_DISK_IDLE   500
 #define AGENT_CAPS_MEASURE     40000     /* then it is ended */
@@ -39,6 +41,8 @@
 #define AGENT_CAPS_QUICK       50        /* of the disk: again at once */
 
 #define AGENT_CAPS_SHARE       20        /* 1/20 of the time for looking */
+#define AGENT_CAPS_MUCH        2         /* 1/2 of what the disk has left */
+#define AGENT_CAPS_LITTLE      64
 #define AGENT_CAPS_FAST        (4 * AGENT_CAPS_MIB)      /* bytes in a ms */
 #define AGENT_CAPS_STEP        (16 * AGENT_CAPS_MIB)     /* of the peak */
 #define AGENT_CAPS_TIDY        (16 * AGENT_CAPS_MIB)     /* on a full disk */
@@ -68,7 +72,7 @@ static void agent_caps_disk(int busy);
 static void agent_caps_measure(agent_measure_e what);
 static void agent_caps_measured(agent_watch_t *watch, uint32_t events);
 static void agent_caps_judge_memory(const agent_measured_t *measured);
-static void agent_caps_judge_disk(const agent_measured_t *measured);
+static void agent_caps_judge_disk(void);
 static void agent_caps_crowded(uint64_t tasks);
 static int agent_caps_ending(void);
 static void agent_caps_end_all(uint64_t tasks);
@@ -81,7 +85,7 @@ static void agent_caps_peak(uint64_t bytes);
 static uint64_t agent_caps_total(uint64_t own, uint64_t shared,
     uint64_t files);
 static uint64_t agent_caps_free(void);
-static int agent_caps_shrunk(void);
+static int agent_caps_shrunk(unsigned part);
 
 
 static agent_timer_t      agent_caps_timer = { .handler = agent_caps_look };
@@ -91,6 +95,8 @@ static uint64_t           agent_caps_nameless;   /* bytes, as last seen */
 static uint64_t           agent_caps_files;      /* when a command began */
 static uint64_t           agent_caps_used;       /* disk, when it began */
 static uint64_t           agent_caps_new;        /* that no look has seen */
+static uint64_t           agent_caps_walked;     /* disk, as last seen */
+static uint64_t           agent_caps_removed_open;       /* and has no name */
 static uint64_t           agent_caps_peak_known;
 static uint64_t           agent_caps_last;       /* ms: something was ended */
 
@@ -106,7 +112,13 @@ agent_caps_start(void)
     agent_caps_used = agent.used.disk;
     agent_caps_peak_known = 0;
 
-    agent_timer_set(&agent_caps_timer, AGENT_CAPS_FIRST);
+    /* never later than it would have been: others may be at work */
+
+    if (!agent_caps_timer.active
+        || agent_caps_timer.when > agent_now_ms() + AGENT_CAPS_FIRST)
+    {
+        agent_timer_set(&agent_caps_timer, AGENT_CAPS_FIRST);
+    }
 }
 
 
@@ -141,7 +153,7 @@ agent_caps_settle(agent_command_t *command)
 
     if (!agent.tcp || command->code == 0 || command->spawn_failed
         || command->killed || !command->disk_room || agent_caps_full()
-        || !agent_caps_shrunk()
+        || !agent_caps_shrunk(AGENT_CAPS_MUCH)
         || agent_now_us() - command->ended > AGENT_CAPS_SETTLE * 1000)
     {
         return 0;
@@ -184,6 +196,7 @@ agent_caps_written(uint64_t bytes)
     }
 
     agent.used.disk += bytes;
+    agent_caps_walked += bytes;
     agent_caps_new += bytes;
     agent_caps_looks[AGENT_MEASURE_DISK].wanted = 1;
 
@@ -235,6 +248,7 @@ agent_caps_look(agent_timer_t *timer)
 
     if (!busy) {
         agent_caps_nameless = 0;
+        agent_caps_removed_open = 0;
         agent.used.memory = agent_measure_files();
         agent.used.processes = 0;
 
@@ -256,7 +270,7 @@ agent_caps_look(agent_timer_t *timer)
 static uint64_t
 agent_caps_memory(void)
 {
-    uint64_t            start, cost, total, next, left;
+    uint64_t            start, since, cost, total, next, left;
     agent_usage_t      *usage;
     agent_caps_look_t  *look;
 
@@ -269,6 +283,7 @@ agent_caps_memory(void)
     total = agent_caps_total(usage->own, usage->shared, usage->files);
     agent.used.processes = usage->tasks;
     agent.used.memory = total;
+    since = agent_now_ms() - look->ended;
 
     if (usage->tasks > agent.caps.processes) {
         agent_caps_crowded(usage->tasks);
@@ -282,12 +297,14 @@ agent_caps_memory(void)
         agent_caps_peak(total < agent.caps.memory ? total
                                                   : agent.caps.memory);
 
-    } else if (agent_now_ms() - look->ended >= AGENT_CAPS_PEAK) {
+    } else if (since >= AGENT_CAPS_PEAK && since >= 4 * look->took) {
         agent_caps_measure(AGENT_MEASURE_MEMORY);
     }
 
-    if (total > agent.caps.memory
-        && agent_now_ms() - look->ended >= look->took)
+    /* what only the slow one sees is looked for without a reason */
+
+    if (total > agent.caps.memory ? since >= 2 * look->took
+        : since >= AGENT_CAPS_MEMORY_LOOK && since >= 20 * look->took)
     {
         agent_caps_measure(AGENT_MEASURE_MEMORY);
     }
@@ -329,16 +346,18 @@ agent_caps_disk(int busy)
     }
 
     since = now - look->ended;
-    most = look->took * AGENT_CAPS_SHARE / 2;
+    most = agent_caps_shrunk(AGENT_CAPS_LITTLE) ? AGENT_CAPS_DISK_LOOK
+                                                : AGENT_CAPS_DISK_SELDOM;
 
-    if (most < AGENT_CAPS_DISK_LOOK) {
-        most = AGENT_CAPS_DISK_LOOK;
+    if (most < look->took * AGENT_CAPS_SHARE) {
+        most = look->took * AGENT_CAPS_SHARE;
     }
 
     if (!agent.measured
         || (busy && since >= most)
         || (since >= AGENT_CAPS_DISK_OFTEN && since >= 3 * look->took
-            && (look->wanted || (busy && agent_caps_shrunk()))))
+            && (look->wanted
+                || (busy && agent_caps_shrunk(AGENT_CAPS_MUCH)))))
     {
         agent_caps_measure(AGENT_MEASURE_DISK);
     }
@@ -392,6 +411,8 @@ agent_caps_measured(agent_watch_t *watch, uint32_t events)
     agent_measured_t    measured;
     agent_caps_look_t  *look;
 
+    memset(&measured, 0, sizeof(measured));
+
     look = watch->data;
     n = read(watch->fd, &measured, sizeof(measured));
 
@@ -409,12 +430,26 @@ agent_caps_measured(agent_watch_t *watch, uint32_t events)
             measured.own = agent_caps_usage.own;
             measured.shared = agent_caps_usage.shared;
             measured.files = agent_caps_usage.files;
+
+        } else {
+            agent_caps_nameless = measured.nameless;
+            agent_caps_removed_open = measured.removed;
         }
 
         agent_caps_judge_memory(&measured);
 
     } else if (n == sizeof(measured)) {
-        agent_caps_judge_disk(&measured);
+
+        /* what came meanwhile was seen, or not: once more, soon */
+
+        agent_caps_walked = measured.disk + agent_caps_new;
+        agent.measured = 1;
+
+        if (agent_caps_new && look->took < AGENT_CAPS_QUICK) {
+            agent_caps_measure(AGENT_MEASURE_DISK);
+        }
+
+        agent_caps_judge_disk();
     }
 }
 
@@ -432,6 +467,10 @@ agent_caps_judge_memory(const agent_measured_t *measured)
 
     agent.used.memory = total;
     agent_caps_peak(total);
+
+    if (agent.measured) {
+        agent_caps_judge_disk();
+    }
 
     /* who finds it full of files must be able to remove them */
 
@@ -462,25 +501,13 @@ agent_caps_judge_memory(const agent_measured_t *measured)
 
 
 static void
-agent_caps_judge_disk(const agent_measured_t *measured)
+agent_caps_judge_disk(void)
 {
-    uint64_t            limit;
-    unsigned            list;
-    agent_command_t    *command;
-    agent_caps_look_t  *look;
+    uint64_t          limit;
+    unsigned          list;
+    agent_command_t  *command;
 
-    look = &agent_caps_looks[AGENT_MEASURE_DISK];
-
-    /* what came meanwhile was seen, or not: once more, soon */
-
-    agent.used.disk = measured->disk + agent_caps_new;
-    agent_caps_nameless = measured->nameless;
-    agent.measured = 1;
-
-    if (agent_caps_new && look->took < AGENT_CAPS_QUICK) {
-        agent_caps_measure(AGENT_MEASURE_DISK);
-    }
-
+    agent.used.disk = agent_caps_walked + agent_caps_removed_open;
     command = agent.running;
     limit = agent.caps.disk;
 
@@ -490,7 +517,7 @@ agent_caps_judge_disk(const agent_measured_t *measured)
         limit = agent_caps_used + AGENT_CAPS_TIDY;
     }
 
-    if (measured->disk <= limit || agent_caps_ending()) {
+    if (agent.used.disk <= limit || agent_caps_ending()) {
         return;
     }
 
@@ -501,7 +528,7 @@ agent_caps_judge_disk(const agent_measured_t *measured)
 
     if (command != NULL) {
         agent_caps_end(command, SANDBOX_OUTCOME_DISK_FULL, "disk",
-                       measured->disk / AGENT_CAPS_MIB,
+                       agent.used.disk / AGENT_CAPS_MIB,
                        agent.caps.disk / AGENT_CAPS_MIB);
     }
 }
@@ -531,7 +558,7 @@ agent_caps_crowded(uint64_t tasks)
     }
 
     if (all) {
-        (void) agent_measure_sweep();
+        (void) agent_guard_sweep();
         agent_caps_end_all(tasks);
         return;
     }
@@ -666,6 +693,7 @@ agent_caps_end(agent_command_t *command, sandbox_outcome_e outcome,
 
     command->crowded = outcome == SANDBOX_OUTCOME_SIGNAL;
     agent_caps_nameless = 0;
+    agent_caps_removed_open = 0;
     agent_caps_last = agent_now_ms();
     agent_command_kill(command, outcome);
 }
@@ -715,10 +743,10 @@ agent_caps_free(void)
 }
 
 
-/* 1: half of what it had left may be gone since the last look. */
+/* 1: that part of what it had left may be gone since the last look. */
 
 static int
-agent_caps_shrunk(void)
+agent_caps_shrunk(unsigned part)
 {
     uint64_t  now, then, left;
 
@@ -730,5 +758,5 @@ agent_caps_shrunk(void)
     now = agent_caps_free();
     left = agent_caps_room(0) ? agent.caps.disk - agent.used.disk : 0;
 
-    return then > now && then - now > left / 2;
+    return then > now && then - now > left / part;
 }

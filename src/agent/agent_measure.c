@@ -12,7 +12,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,6 +29,8 @@
 #define AGENT_MEASURE_MOST   16384       /* processes that are remembered */
 #define AGENT_MEASURE_DEPTH  4096        /* generations */
 #define AGENT_MEASURE_TEXT   4096        /* bytes of a status */
+#define AGENT_MEASURE_THREADS 16         /* looked at for one that lives */
+#define AGENT_MEASURE_KILLED 0x100       /* SIGKILL, of signals pending */
 #define AGENT_MEASURE_TIME   2000        /* ms, for memory */
 #define AGENT_MEASURE_WALK   20000       /* ms, for the disk */
 
@@ -37,6 +38,8 @@
 typedef struct {
     pid_t         pid;
     pid_t         parent;
+    pid_t         speaker;               /* whose entries are to be read */
+    unsigned      buried;                /* only its status is left */
     unsigned      tasks;
     uint64_t      own;
     uint64_t      tables;                /* of pages, in the kernel */
@@ -55,7 +58,8 @@ static int agent_measure_one(int proc, pid_t pid, void *data);
 static int agent_measure_status(int proc, pid_t pid, agent_measure_t *m);
 static int agent_measure_text(int proc, pid_t pid, const char *name,
     char *text, size_t size);
-static uint64_t agent_measure_line(const char *text, const char *name);
+static uint64_t agent_measure_line(const char *text, const char *name,
+    int base);
 static const agent_measure_t *agent_measure_find(pid_t pid);
 static uint64_t agent_measure_segments(void);
 static pid_t agent_measure_fork(int *fd);
@@ -77,10 +81,28 @@ static const char  *agent_measure_mounts[] = {
 void
 agent_measure_quick(agent_usage_t *usage)
 {
+    unsigned                i;
+    const agent_measure_t  *m;
+
     memset(usage, 0, sizeof(agent_usage_t));
     agent_measure_count = 0;
 
-    agent_measure_each(agent_measure_one, usage, UINT64_MAX);
+    agent_measure_each(agent_measure_one, NULL, UINT64_MAX);
+
+    for (i = 0; i < agent_measure_count; i++) {
+        m = &agent_measures[i];
+
+        /* what its keeper is about to bury is nobody's any more */
+
+        if (m->buried && agent_measure_find(m->parent) == NULL) {
+            continue;
+        }
+
+        usage->own += m->own + m->tables;
+        usage->shared += m->shared;
+        usage->tasks += m->tasks;
+        usage->processes++;
+    }
 
     usage->files = agent_measure_files() + agent_measure_segments();
 }
@@ -158,29 +180,24 @@ agent_measure_each(int (*handler)(int proc, pid_t pid, void *data),
 static int
 agent_measure_one(int proc, pid_t pid, void *data)
 {
-    agent_usage_t    *usage;
-    agent_measure_t   one;
+    agent_measure_t  one;
 
-    usage = data;
+    /* by their numbers, as /proc lists them */
 
-    if (agent_measure_status(proc, pid, &one)) {
-        usage->own += one.own + one.tables;
-        usage->shared += one.shared;
-        usage->tasks += one.tasks;
-        usage->processes++;
-
-        /* by their numbers, as /proc lists them */
-
-        if (agent_measure_count < AGENT_MEASURE_MOST) {
-            agent_measures[agent_measure_count++] = one;
-        }
+    if (agent_measure_status(proc, pid, &one)
+        && agent_measure_count < AGENT_MEASURE_MOST)
+    {
+        agent_measures[agent_measure_count++] = one;
     }
 
     return 1;
 }
 
 
-/* 1: it is a process of the user's; keepers are root's. */
+/*
+ * 1: it is a process of the user's, and not about to end: keepers are root's,
+ * and what was killed may need a while for it, but nothing else any more.
+ */
 
 static int
 agent_measure_status(int proc, pid_t pid, agent_measure_t *m)
@@ -188,18 +205,41 @@ agent_measure_status(int proc, pid_t pid, agent_measure_t *m)
     char  text[AGENT_MEASURE_TEXT];
 
     if (!agent_measure_text(proc, pid, "status", text, sizeof(text))
-        || agent_measure_line(text, "Uid") == 0)
+        || agent_measure_line(text, "Uid", 10) == 0)
     {
         return 0;
     }
 
+    m->buried = 0;
+    m->speaker = pid;
+
+    if (strstr(text, "\nVmSize:") == NULL) {
+        m->speaker = agent_measure_speaker(proc, pid);
+        m->buried = m->speaker == pid;
+
+        if (m->buried && strstr(text, "\nState:\tZ") == NULL) {
+            return 0;
+        }
+
+        if (!m->buried
+            && !agent_measure_text(proc, m->speaker, "status", text,
+                                   sizeof(text)))
+        {
+            return 0;
+        }
+    }
+
+    if (agent_measure_line(text, "SigPnd", 16) & AGENT_MEASURE_KILLED) {
+        return 0;
+    }
+
     m->pid = pid;
-    m->parent = (pid_t) agent_measure_line(text, "PPid");
-    m->tasks = (unsigned) agent_measure_line(text, "Threads");
-    m->own = (agent_measure_line(text, "RssAnon")
-              + agent_measure_line(text, "VmSwap")) * 1024;
-    m->tables = agent_measure_line(text, "VmPTE") * 1024;
-    m->shared = agent_measure_line(text, "RssShmem") * 1024;
+    m->parent = (pid_t) agent_measure_line(text, "PPid", 10);
+    m->tasks = (unsigned) agent_measure_line(text, "Threads", 10);
+    m->own = (agent_measure_line(text, "RssAnon", 10)
+              + agent_measure_line(text, "VmSwap", 10)) * 1024;
+    m->tables = agent_measure_line(text, "VmPTE", 10) * 1024;
+    m->shared = agent_measure_line(text, "RssShmem", 10) * 1024;
 
     return 1;
 }
@@ -237,7 +277,7 @@ agent_measure_text(int proc, pid_t pid, const char *name, char *text,
 /* The first number of a line "NAME: NUMBER ..."; 0: there is none. */
 
 static uint64_t
-agent_measure_line(const char *text, const char *name)
+agent_measure_line(const char *text, const char *name, int base)
 {
     char         key[32];
     const char  *p;
@@ -245,7 +285,54 @@ agent_measure_line(const char *text, const char *name)
     snprintf(key, sizeof(key), "\n%s:", name);
     p = strstr(text, key);
 
-    return p == NULL ? 0 : strtoull(p + strlen(key), NULL, 10);
+    return p == NULL ? 0 : strtoull(p + strlen(key), NULL, base);
+}
+
+
+/*
+ * A process whose first thread has ended says nothing by its own number, but
+ * by that of another thread.  pid: it has none.
+ */
+
+pid_t
+agent_measure_speaker(int proc, pid_t pid)
+{
+    int             fd;
+    DIR            *dir;
+    char            path[32];
+    pid_t           tid;
+    unsigned        n;
+    struct dirent  *entry;
+
+    snprintf(path, sizeof(path), "%d/task", (int) pid);
+    fd = openat(proc, path, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+    dir = fd != -1 ? fdopendir(fd) : NULL;
+
+    if (dir == NULL) {
+        if (fd != -1) {
+            close(fd);
+        }
+
+        return pid;
+    }
+
+    tid = pid;
+
+    for (n = 0; n < AGENT_MEASURE_THREADS && tid == pid; n++) {
+        entry = readdir(dir);
+
+        if (entry == NULL) {
+            break;
+        }
+
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') {
+            tid = atoi(entry->d_name);
+        }
+    }
+
+    closedir(dir);
+
+    return tid;
 }
 
 
@@ -379,41 +466,6 @@ agent_measure_start(agent_measure_e what, int *fd)
 }
 
 
-pid_t
-agent_measure_sweep(void)
-{
-    int    fd;
-    pid_t  pid;
-
-    if (getpid() != 1) {
-        errno = EPERM;
-        return -1;
-    }
-
-    pid = agent_measure_fork(&fd);
-
-    if (pid > 0) {
-        close(fd);
-    }
-
-    if (pid == 0) {
-
-        /* whom the user may signal: himself, and nobody else here */
-
-        if (getpid() != 1 && setgroups(0, NULL) == 0
-            && setresgid(AGENT_GID, AGENT_GID, AGENT_GID) == 0
-            && setresuid(AGENT_UID, AGENT_UID, AGENT_UID) == 0)
-        {
-            (void) kill(-1, SIGKILL);
-        }
-
-        _exit(0);
-    }
-
-    return pid;
-}
-
-
 /* In the child *fd is its end of a pipe, and nothing else is open. */
 
 static pid_t
@@ -468,6 +520,8 @@ agent_measure_main(agent_measure_e what, int fd)
         measured.own = sum.own;
         measured.shared = sum.shared;
         measured.files = agent_measure_files() + agent_measure_segments();
+        agent_measure_nameless(&measured, agent_now_ms()
+                                          + AGENT_MEASURE_TIME);
 
     } else {
         measured.disk = agent_measure_walk(AGENT_HOME,
@@ -476,9 +530,6 @@ agent_measure_main(agent_measure_e what, int fd)
                                              now + AGENT_MEASURE_WALK)
                         + agent_measure_walk("/var/tmp",
                                              now + AGENT_MEASURE_WALK);
-
-        agent_measure_nameless(&measured, agent_now_ms()
-                                          + AGENT_MEASURE_TIME);
     }
 
     (void) !write(fd, &measured, sizeof(measured));
@@ -512,15 +563,15 @@ agent_measure_exact(int proc, pid_t pid, void *data)
         /* the kernel lets him see it to whom it belongs */
 
         agent_directory_user(1);
-        got = agent_measure_text(proc, pid, "smaps_rollup", text,
+        got = agent_measure_text(proc, one.speaker, "smaps_rollup", text,
                                  sizeof(text));
         agent_directory_user(0);
     }
 
     if (got && strstr(text, "\nPss_Anon:") != NULL) {
-        one.own = (agent_measure_line(text, "Pss_Anon")
-                   + agent_measure_line(text, "SwapPss")) * 1024;
-        one.shared = agent_measure_line(text, "Pss_Shmem") * 1024;
+        one.own = (agent_measure_line(text, "Pss_Anon", 10)
+                   + agent_measure_line(text, "SwapPss", 10)) * 1024;
+        one.shared = agent_measure_line(text, "Pss_Shmem", 10) * 1024;
     }
 
     sum->own += one.own + one.tables;

@@ -32,8 +32,9 @@ typedef struct {
     uint64_t  own;                       /* bytes: each page once */
     uint64_t  shared;
     uint64_t  files;
+    uint64_t  nameless;                  /* in files without a name: memory */
+    uint64_t  removed;                   /* and on a disk */
     uint64_t  disk;                      /* bytes below home, /tmp, /var/tmp */
-    uint64_t  nameless;                  /* of memory, in files without name */
 } agent_measured_t;
 
 
@@ -49,9 +50,6 @@ void agent_measure_share(pid_t keeper, uint64_t *bytes, uint64_t *tasks);
  */
 pid_t agent_measure_start(agent_measure_e what, int *fd);
 
-/* One that ends every process of the commands' user; -1: can't. */
-pid_t agent_measure_sweep(void);
-
 /* Bytes in the mounts that are memory; 1: one of them is on this device. */
 uint64_t agent_measure_files(void);
 int agent_measure_memory(dev_t device);
@@ -59,6 +57,10 @@ int agent_measure_memory(dev_t device);
 /* Calls it for the processes of /proc; until it says 0, or by then (ms). */
 void agent_measure_each(int (*handler)(int proc, pid_t pid, void *data),
     void *data, uint64_t deadline);
+
+
+/* Whose entries in /proc say what that process has: itself, or a thread. */
+pid_t agent_measure_speaker(int proc, pid_t pid);
 
 
 /* agent_measure_disk.c, in such a process */

@@ -317,6 +317,9 @@ agent_nameless_process(int proc, pid_t pid, void *data)
 
     sum = data;
 
+    /* of one whose first thread has ended only another one has them */
+
+    pid = agent_measure_speaker(proc, pid);
     snprintf(path, sizeof(path), "%d/fd", (int) pid);
     fd = openat(proc, path, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
     dir = fd != -1 ? fdopendir(fd) : NULL;
@@ -370,7 +373,7 @@ agent_nameless_file(int dir, const char *name, agent_measured_t *measured)
     }
 
     if (fstatfs(fd, &fs) == -1 || fs.f_type != TMPFS_MAGIC) {
-        measured->disk += (uint64_t) st.st_blocks * 512;
+        measured->removed += (uint64_t) st.st_blocks * 512;
 
     } else if (!agent_measure_memory(st.st_dev)) {
         measured->nameless += (uint64_t) st.st_blocks * 512;

@@ -43,6 +43,7 @@
 
 
 #define AGENT_SPAWN_REPORTS    64        /* of those that have not ended */
+#define AGENT_SPAWN_NICE       10        /* where nothing else holds them */
 #define AGENT_SPAWN_DIRECTORY  3         /* of the child, after its streams */
 
 
@@ -389,6 +390,10 @@ agent_spawn_watched(const agent_program_t *child)
         void          *restorer;
         uint64_t       mask;
     } action;
+
+    /* however many they are, the agent has its turn */
+
+    syscall(SYS_setpriority, PRIO_PROCESS, 0, AGENT_SPAWN_NICE);
 
     if (child->file != RLIM_INFINITY) {
         memset(&action, 0, sizeof(action));

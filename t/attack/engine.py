@@ -124,7 +124,8 @@ def stop():
 def calm(what):
     """The agent answers, and nothing of it runs any more."""
     check(box.process.poll() is None, what + ": the agent ended", box.log())
-    same(box.run("echo alive").stdout, b"alive\n", what)
+    a = box.run("echo alive")
+    same(a.stdout, b"alive\n", what + ": " + repr(a))
     wait_for(lambda: len(fence.inside()) <= 2, 60, "the end of " + what)
 
 
@@ -237,6 +238,13 @@ def memory():
              "libc = ctypes.CDLL(None)\nprint(libc.prctl(4, 0))\nx = []\n"
              "while True:\n  x.append(bytearray(b'x') * (1 << 20)); "
              "time.sleep(0.01)\""),
+            ("first thread gone", "python3 -c \"\n"
+             "import ctypes, threading, time, platform\n"
+             "def grow():\n  x = []\n  while True:\n"
+             "    x.append(bytearray(b'x') * (1 << 20)); time.sleep(0.01)\n"
+             "threading.Thread(target=grow).start()\n"
+             "ctypes.CDLL(None).syscall(60 if platform.machine() == "
+             "'x86_64' else 93, 0)\""),
             ("shared", "python3 -c \"\nimport mmap, time\nx = []\n"
              "while True:\n  x.append(mmap.mmap(-1, 1 << 20))\n"
              "  x[-1].write(b'x' * (1 << 20)); time.sleep(0.01)\""),
