@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Engines that end, are wiped, or are several: through nginx, with containers.
+
+What a client must be able to rely on: nothing of anybody else's is ever in an
+answer, what was attached comes back, and what is lost is said, once.
+"""
+
+import os
+import pwd
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
+
+from gateway import Gateway, wait_for                        # noqa: E402
+from tap import check, main, same, test                      # noqa: E402
+
+STORE = "sandbox_store %s/store;"
+
+
+class Engines(Gateway):
+    """With a store, so that there are attachments."""
+
+    def __init__(self, count=1, **options):
+        super().__init__(backend="dagger", engines=count, **options)
+        folder = self.path("store")
+        os.mkdir(folder, 0o700)
+        os.chown(folder, *owner())
+        self.options["location"] += STORE % self.dir
+
+    def attach(self, conversation, name, data):
+        r = self.request("PUT", "v1/conversations/%s/attachments/%s"
+                         % (conversation, name), data)
+        check(r.status in (200, 201), "PUT", r)
+
+    def wait_engines(self, count):
+        wait_for(lambda: self.request("GET", "v1/limits").json["engines"]
+                 ["ready"] == count, 60, "%d engines" % count)
+
+
+def owner():
+    entry = pwd.getpwnam("www-data")
+    return entry.pw_uid, entry.pw_gid
+
+
+def lost(result):
+    return [n["code"] for n in result["stagingNotices"]
+            if n["code"] == "sandbox_lost"]
+
+
+def served(g, conversation, text, seconds=120):
+    """A result, however often it is 503 before: what a patient client does."""
+    end = time.monotonic() + seconds
+    while True:
+        r = g.command(conversation, text)
+        if r.status == 200:
+            return r.json
+        check(r.status == 503 and r.headers.get("Retry-After"),
+              "a refusal that says when", r)
+        if time.monotonic() > end:
+            raise AssertionError("never served again: %r" % r)
+        time.sleep(0.3)
+
+
+@test("dagger/engine-restarted: a clean restart keeps everything")
+def restarted():
+    with Engines() as g:
+        g.attach("one", "a.txt", "attached")
+        r = g.run("one", "echo mine > kept; cat attachments/a.txt")
+        same((r["stdout"], r["sandboxCreated"]), ("attached", True))
+        before = r["sandboxId"]
+        engine = g.engines.programs[0]
+        engine.terminate()
+        engine.start()
+        r = served(g, "one", "cat kept attachments/a.txt")
+        same((r["stdout"], lost(r), r["sandboxId"], r["sandboxCreated"]),
+             ("mine\nattached", [], before, False))
+        ids = [c["commandId"] for c in g.request(
+            "GET", "v1/conversations/one/commands").json["commands"]]
+        same(len(ids), 2, "the history")
+
+
+@test("dagger/engine-wiped: files are gone, it is said once, attachments "
+      "return")
+def wiped():
+    with Engines() as g:
+        g.attach("one", "a.txt", "attached")
+        g.run("one", "echo mine > kept")
+        g.run("two", "echo hers > kept")
+        engine = g.engines.programs[0]
+        engine.kill()
+        engine.start()
+        # as strict as it gets: ids of before may mean others by now
+        first = served(g, "three", "cat kept attachments/a.txt; ls -A")
+        check("mine" not in first["stdout"] and "hers" not in first["stdout"],
+              "nobody else's", first)
+        same(lost(first), [], "it never had anything")
+        r = served(g, "one", "cat kept; cat attachments/a.txt")
+        same((r["stdout"], lost(r), r["sandboxCreated"]),
+             ("attached", ["sandbox_lost"], True))
+        same(lost(g.run("one", "true")), [], "once")
+        r = served(g, "two", "cat kept")
+        same((r["exitCode"], r["stdout"], lost(r)), (1, "", ["sandbox_lost"]))
+
+
+@test("dagger/owner-killed: commands end runner_lost, files stay")
+def killed_owner():
+    with Engines() as g:
+        g.run("one", "echo mine > kept")
+        got = []
+        t = threading.Thread(target=lambda: got.append(
+            g.command("one", "touch runs; sleep 100")))
+        t.start()
+        wait_for(lambda: g.request("GET", "v1/conversations/one/fs/runs")
+                 .status == 200, 60, "the command")
+        g.kill_runner()
+        g.start_runner()
+        g.wait_engines(1)
+        r = served(g, "one", "cat kept")
+        same((r["stdout"], lost(r), r["sandboxCreated"]),
+             ("mine\n", [], False))
+        t.join(120)
+        check(got, "an end of the command that ran")
+        same((got[0].status, got[0].json["outcome"]), (200, "runner_lost"))
+
+
+@test("dagger/reload-under-load: nothing is lost, nothing runs twice")
+def reload_under_load():
+    with Engines() as g:
+        stop = threading.Event()
+        done, wrong = [], []
+
+        def work(name):
+            n = 0
+            while not stop.is_set():
+                n += 1
+                try:
+                    r = g.command(name, "echo %d >> log; wc -l < log" % n)
+                    if r.status != 200 or r.json["stdout"] != "%d\n" % n:
+                        wrong.append((name, n, r))
+                        return
+                except OSError as error:
+                    # an idle connection of the old worker
+                    wrong.append((name, n, error))
+                    return
+            done.append(n)
+
+        threads = [threading.Thread(target=work, args=("c%d" % i,))
+                   for i in range(4)]
+        for t in threads:
+            t.start()
+        for _ in range(3):
+            time.sleep(0.3)
+            g.reload()
+        stop.set()
+        for t in threads:
+            t.join(120)
+        same(wrong, [])
+        same(len(done), 4)
+
+
+@test("dagger/three-engines: one is killed under load, the rest is served")
+def three():
+    with Engines(3, dagger="move=1s", zone="1m") as g:
+        names = ["c%02d" % i for i in range(12)]
+        where = {}
+        for name in names:
+            g.attach(name, "who.txt", name)
+            r = g.run(name, "echo %s > who; cat attachments/who.txt" % name)
+            same(r["stdout"], name)
+        # by the sandbox ids that are gone at the end we know whose moved
+        for name in names:
+            where[name] = g.run(name, "true")["sandboxId"]
+        stop = threading.Event()
+        wrong, told, after = [], {}, {}
+
+        def work(name):
+            while not stop.is_set():
+                r = g.command(name, "cat who 2>/dev/null || echo none; "
+                              "cat attachments/who.txt")
+                if r.status == 200:
+                    lines = r.json["stdout"]
+                    told.setdefault(name, []).extend(lost(r.json))
+                    moved = r.json["sandboxId"] != where[name]
+                    good = "none\n" + name if moved else name + "\n" + name
+                    if r.json["outcome"] == "runner_lost":
+                        continue
+                    if lines != good:
+                        wrong.append((name, moved, r))
+                        return
+                    after[name] = r.json["sandboxId"]
+                elif r.status not in (502, 503):
+                    wrong.append((name, r))
+                    return
+                else:
+                    time.sleep(0.2)
+
+        threads = [threading.Thread(target=work, args=(name,))
+                   for name in names]
+        for t in threads:
+            t.start()
+        wait_for(lambda: len(after) == 12, 60, "all at work")
+        after.clear()
+        g.engines.programs[0].kill()
+        wait_for(lambda: wrong or len(after) == 12, 120,
+                 "all of them, some on other engines")
+        stop.set()
+        for t in threads:
+            t.join(120)
+        same(wrong, [])
+        moved = {n for n in names if after[n] != where[n]}
+        check(0 < len(moved) < 12, "some moved, some stayed", sorted(moved))
+        for name in names:
+            same(told[name], ["sandbox_lost"] * (name in moved), name)
+        # they stay where they are when it comes back
+        g.engines.programs[0].start()
+        g.wait_engines(3)
+        for name in names:
+            same(g.run(name, "true")["sandboxId"], after[name])
+
+
+@test("dagger/none: without an engine it is off, and says why")
+def none():
+    with Engines() as g:
+        g.run("one", "true")
+        engine = g.engines.programs[0]
+        engine.kill()
+        wait_for(lambda: g.request("GET", "health", token=None).json["status"]
+                 == "unreachable", 60, "that it is noticed")
+        limits = g.request("GET", "v1/limits").json
+        check(limits["reason"] and limits["engines"]["ready"] == 0,
+              "a reason", limits)
+        r = g.command("new", "true")
+        same((r.status, r.json["code"]), (503, "runner_unreachable"))
+        engine.start()
+        same(served(g, "new", "echo on")["stdout"], "on\n")
+
+
+@test("dagger/many-commands: three hundred in one conversation, one sandbox")
+def many():
+    with Engines() as g:
+        c = g.connect()
+        first = g.run("one", "echo $$ > first")["sandboxId"]
+        for n in range(300):
+            r = g.command("one", "echo %d" % n, connection=c)
+            same((r.status, r.json["stdout"], r.json["sandboxId"]),
+                 (200, "%d\n" % n, first))
+        c.close()
+
+
+if __name__ == "__main__":
+    main()
