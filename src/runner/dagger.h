@@ -82,7 +82,7 @@ struct dagger_s {
     dagger_engine_t    engines[DAGGER_MAX_ENGINES];
     unsigned           nengines;
     dagger_egress_t   *egress;           /* the table, and the proxy */
-    int                uploading;        /* a table comes in */
+    void              *upload;           /* who brings a table, or NULL */
 };
 
 

@@ -288,23 +288,23 @@ dagger_serve_check(dagger_conn_t *conn)
 static void
 dagger_serve_upload(dagger_conn_t *conn)
 {
-    if (!conn->dagger->uploading) {
-        conn->table = malloc(conn->preamble.body + 1);
-    }
+    uint8_t  *table;
 
-    if (conn->table == NULL
+    table = conn->dagger->upload ? NULL : malloc(conn->preamble.body + 1);
+
+    if (table == NULL
         || runner_timer_start(&conn->dagger->loop, &conn->timer,
                               DAGGER_SERVE_TABLE) == -1)
     {
-        free(conn->table);
-        conn->table = NULL;
+        free(table);
 
         dagger_serve_refuse(conn, "at_capacity", "Another table of egress "
                             "policies is being read, or there is no memory.");
         return;
     }
 
-    conn->dagger->uploading = 1;
+    conn->dagger->upload = conn;
+    conn->table = table;
 
     if (conn->preamble.body == 0) {
         dagger_serve_taken(conn);
@@ -347,7 +347,7 @@ dagger_serve_taken(dagger_conn_t *conn)
     const uint8_t    *digest;
     sandbox_writer_t  w;
 
-    conn->dagger->uploading = 0;
+    conn->dagger->upload = NULL;
 
     rc = dagger_egress_take(conn->dagger,
                             conn->in + SANDBOX_WIRE_PREAMBLE_SIZE,
@@ -497,7 +497,7 @@ dagger_serve_close(dagger_conn_t *conn)
     close(conn->event.fd);
 
     if (conn->table != NULL) {
-        conn->dagger->uploading = 0;
+        conn->dagger->upload = NULL;
         free(conn->table);
     }
 
