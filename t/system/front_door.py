@@ -13,7 +13,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import BUILD, SECRET, TOP, Gateway, token       # noqa: E402
+from gateway import BUILD, SECRET, TOP, Gateway, free_port   # noqa: E402
+from gateway import token                                    # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 CTL = BUILD + "/sandboxctl"
@@ -147,6 +148,23 @@ def run_mistakes():
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         check(r.returncode != 0 and word in r.stdout.decode(), arguments, r)
         check(time.monotonic() - started < 60, "it took long")
+
+
+@test("make/run-on-an-engine-mistakes")
+def run_engine_mistakes():
+    """Of engines, too: nothing begins that nginx would refuse."""
+    for engines, port, word in (
+            ("tcp://127.0.0.1", free_port(), "it has no port"),
+            ("isolated", free_port(), "no engine"),
+            ("tcp://127.0.0.1:1", g.port, "taken"),
+            ("tcp://127.0.0.1:1", "x", "REGISTRY")):
+        r = subprocess.run(
+            [TOP + "/tools/run"], stdin=subprocess.DEVNULL, timeout=280,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=dict(os.environ, BUILD=BUILD, BACKEND="dagger",
+                     DAGGER=engines, REGISTRY=str(port),
+                     PORT=str(free_port()), STATE=g.path("made")))
+        check(r.returncode != 0 and word in r.stdout.decode(), engines, r)
 
 
 @test("make/run-refused")
