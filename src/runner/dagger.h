@@ -82,7 +82,6 @@ struct dagger_s {
     dagger_engine_t    engines[DAGGER_MAX_ENGINES];
     unsigned           nengines;
     dagger_egress_t   *egress;           /* the table, and the proxy */
-    void              *upload;           /* who brings a table, or NULL */
 };
 
 
@@ -141,6 +140,12 @@ int dagger_connect(dagger_engine_t *engine);
 /* dagger_egress.c: policies of nginx, and the proxy where there is one */
 int dagger_egress_start(dagger_t *dagger, runner_error_t *err);
 void dagger_egress_end(dagger_t *dagger);
+
+/* Room for the body of an EGRESS; NULL: none, or another one comes in. */
+uint8_t *dagger_egress_room(dagger_t *dagger, size_t size);
+
+/* It does not come (NULL: there was none). */
+void dagger_egress_leave(dagger_t *dagger, uint8_t *body);
 
 /* Head and body of an EGRESS, owns body.  0 and the digest; -1: refused. */
 int dagger_egress_take(dagger_t *dagger, const uint8_t *head, size_t head_size,

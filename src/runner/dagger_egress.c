@@ -43,6 +43,7 @@ struct dagger_egress_s {
     uint8_t               *table;        /* checked; NULL: none came yet */
     size_t                 table_size;
     uint8_t                digest[SANDBOX_WIRE_DIGEST_SIZE];
+    uint8_t               *upload;       /* the next one; NULL: none comes */
     uint8_t                key[SANDBOX_WIRE_KEY_SIZE];    /* of tokens */
     dagger_gate_t          gates[DAGGER_MAX_GATES];
     unsigned               ngates;
@@ -271,6 +272,33 @@ dagger_egress_tell(void *data)
 }
 
 
+uint8_t *
+dagger_egress_room(dagger_t *dagger, size_t size)
+{
+    dagger_egress_t  *egress;
+
+    egress = dagger->egress;
+
+    if (egress->upload != NULL) {
+        return NULL;
+    }
+
+    egress->upload = malloc(size + 1);
+
+    return egress->upload;
+}
+
+
+void
+dagger_egress_leave(dagger_t *dagger, uint8_t *body)
+{
+    if (body != NULL) {
+        dagger->egress->upload = NULL;
+        free(body);
+    }
+}
+
+
 int
 dagger_egress_take(dagger_t *dagger, const uint8_t *head, size_t head_size,
     uint8_t *body, size_t size, const uint8_t **digest)
@@ -279,6 +307,7 @@ dagger_egress_take(dagger_t *dagger, const uint8_t *head, size_t head_size,
     dagger_egress_t  *egress;
 
     egress = dagger->egress;
+    egress->upload = NULL;
 
     if (runner_egress_table(head, head_size, body, size, made) == -1) {
         free(body);

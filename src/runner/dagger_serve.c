@@ -288,27 +288,25 @@ dagger_serve_check(dagger_conn_t *conn)
 static void
 dagger_serve_upload(dagger_conn_t *conn)
 {
-    uint8_t  *table;
+    dagger_t  *dagger;
 
-    table = conn->dagger->upload ? NULL : malloc(conn->preamble.body + 1);
+    dagger = conn->dagger;
+    conn->table = dagger_egress_room(dagger, conn->preamble.body);
 
-    if (table == NULL
-        || runner_timer_start(&conn->dagger->loop, &conn->timer,
-                              DAGGER_SERVE_TABLE) == -1)
-    {
-        free(table);
-
+    if (conn->table == NULL) {
         dagger_serve_refuse(conn, "at_capacity", "Another table of egress "
                             "policies is being read, or there is no memory.");
         return;
     }
 
-    conn->dagger->upload = conn;
-    conn->table = table;
-
-    if (conn->preamble.body == 0) {
-        dagger_serve_taken(conn);
+    if (runner_timer_start(&dagger->loop, &conn->timer, DAGGER_SERVE_TABLE)
+        == -1)
+    {
+        dagger_serve_close(conn);
+        return;
     }
+
+    dagger_serve_body(conn);
 }
 
 
@@ -317,19 +315,21 @@ dagger_serve_body(dagger_conn_t *conn)
 {
     ssize_t  n;
 
-    n = recv(conn->event.fd, conn->table + conn->have,
-             conn->preamble.body - conn->have, 0);
+    if (conn->have < conn->preamble.body) {
+        n = recv(conn->event.fd, conn->table + conn->have,
+                 conn->preamble.body - conn->have, 0);
 
-    if (n == -1 && (errno == EAGAIN || errno == EINTR)) {
-        return;
+        if (n == -1 && (errno == EAGAIN || errno == EINTR)) {
+            return;
+        }
+
+        if (n <= 0) {
+            dagger_serve_close(conn);
+            return;
+        }
+
+        conn->have += (size_t) n;
     }
-
-    if (n <= 0) {
-        dagger_serve_close(conn);
-        return;
-    }
-
-    conn->have += (size_t) n;
 
     if (conn->have == conn->preamble.body) {
         dagger_serve_taken(conn);
@@ -343,18 +343,16 @@ static void
 dagger_serve_taken(dagger_conn_t *conn)
 {
     int               rc;
-    uint8_t           b[DAGGER_SERVE_START + 64];
+    uint8_t          *table, b[DAGGER_SERVE_START + 64];
     const uint8_t    *digest;
     sandbox_writer_t  w;
 
-    conn->dagger->upload = NULL;
+    table = conn->table;
+    conn->table = NULL;
 
     rc = dagger_egress_take(conn->dagger,
                             conn->in + SANDBOX_WIRE_PREAMBLE_SIZE,
-                            conn->preamble.head, conn->table, conn->have,
-                            &digest);
-    conn->table = NULL;
-
+                            conn->preamble.head, table, conn->have, &digest);
     if (rc == -1) {
         dagger_serve_refuse(conn, "bad_request", "The table of egress "
                             "policies is malformed.");
@@ -496,10 +494,7 @@ dagger_serve_close(dagger_conn_t *conn)
     runner_event_remove(loop, &conn->event);
     close(conn->event.fd);
 
-    if (conn->table != NULL) {
-        conn->dagger->upload = NULL;
-        free(conn->table);
-    }
+    dagger_egress_leave(conn->dagger, conn->table);
 
     conn->dagger->conns--;
     runner_loop_free_later(loop, &conn->later);
