@@ -516,7 +516,8 @@ agent_file_write_commit(agent_file_t *file, agent_file_write_t *w,
     /* "*" in If-None-Match: not over one that was made just now */
 
     alone = request->none_match_count && !*replaced;
-    rc = agent_spool_commit(&w->spool, w->directory, name, !alone);
+    rc = agent_spool_commit(&w->spool, w->directory, name, !alone,
+                            request->match_count && *replaced ? &st : NULL);
 
     if (rc) {
         return rc == EEXIST && alone ? ECANCELED : rc;

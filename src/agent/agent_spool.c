@@ -29,6 +29,10 @@ static uint64_t agent_spool_mount(int fd);
 static int agent_spool_beside(agent_spool_t *spool, int beside);
 static int agent_spool_link(agent_spool_t *spool, int directory,
     const char *name);
+static int agent_spool_rename(agent_spool_t *spool, int directory,
+    const char *name, unsigned flags);
+static int agent_spool_exchange(agent_spool_t *spool, int directory,
+    const char *name, const struct stat *old);
 static void agent_spool_clean(agent_timer_t *timer);
 static int agent_spool_next(int place, char *name);
 static void agent_spool_trees_close(void);
@@ -267,9 +271,14 @@ agent_spool_create(agent_spool_t *spool, int beside)
 }
 
 
+/*
+ * With `old`, that version is replaced, and ECANCELED is the answer where it
+ * has become another one.
+ */
+
 int
 agent_spool_commit(agent_spool_t *spool, int directory, const char *name,
-    int replace)
+    int replace, const struct stat *old)
 {
     int  rc;
 
@@ -298,10 +307,11 @@ agent_spool_commit(agent_spool_t *spool, int directory, const char *name,
         }
     }
 
-    if (rc == 0 && syscall(SYS_renameat2, spool->dir, spool->name, directory,
-                           name, replace ? 0 : RENAME_NOREPLACE) == -1)
-    {
-        rc = errno;
+    if (rc == 0) {
+        rc = (old != NULL)
+             ? agent_spool_exchange(spool, directory, name, old)
+             : agent_spool_rename(spool, directory, name,
+                                  replace ? 0 : RENAME_NOREPLACE);
     }
 
     if (rc && spool->dir == directory && spool->name[0]) {
@@ -317,6 +327,67 @@ done:
     agent_directory_user(0);
 
     return rc;
+}
+
+
+static int
+agent_spool_rename(agent_spool_t *spool, int directory, const char *name,
+    unsigned flags)
+{
+    return syscall(SYS_renameat2, spool->dir, spool->name, directory, name,
+                   flags)
+           == -1 ? errno : 0;
+}
+
+
+/*
+ * Between a look at a file and the rename a command may have put another one
+ * in its place: the two change places, and what came out is looked at.
+ */
+
+static int
+agent_spool_exchange(agent_spool_t *spool, int directory, const char *name,
+    const struct stat *old)
+{
+    int          rc;
+    struct stat  out, mine, now;
+
+    rc = agent_spool_rename(spool, directory, name, RENAME_EXCHANGE);
+
+    if (rc == EINVAL || rc == ENOSYS) {
+
+        /* a file system that has no such call */
+
+        return agent_spool_rename(spool, directory, name, 0);
+    }
+
+    if (rc) {
+        return rc == ENOENT ? ECANCELED : rc;
+    }
+
+    /* not by its inode: that of a file of the base may become another one */
+
+    if (fstatat(spool->dir, spool->name, &out, AT_SYMLINK_NOFOLLOW) == 0
+        && out.st_size == old->st_size
+        && out.st_mtim.tv_sec == old->st_mtim.tv_sec
+        && out.st_mtim.tv_nsec == old->st_mtim.tv_nsec)
+    {
+        agent_directory_user(0);
+        unlinkat(spool->dir, spool->name, 0);
+
+        return 0;
+    }
+
+    /* it goes back, unless there is a newer one by now */
+
+    if (fstat(spool->fd, &mine) == 0
+        && fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW) == 0
+        && now.st_ino == mine.st_ino && now.st_dev == mine.st_dev)
+    {
+        (void) agent_spool_rename(spool, directory, name, RENAME_EXCHANGE);
+    }
+
+    return ECANCELED;
 }
 
 

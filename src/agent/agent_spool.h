@@ -55,7 +55,7 @@ int agent_spool_create(agent_spool_t *spool, int beside);
  * errno: it can be tried once more, or be dropped.
  */
 int agent_spool_commit(agent_spool_t *spool, int directory, const char *name,
-    int replace);
+    int replace, const struct stat *old);
 
 /* Closes it if it has a name; it can be committed all the same. */
 void agent_spool_keep(agent_spool_t *spool);

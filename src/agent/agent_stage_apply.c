@@ -432,7 +432,7 @@ agent_stage_put(agent_stage_t *stage, agent_stage_item_t *item)
 
     } else {
         rc = agent_spool_commit(&item->spool, agent_stage_attachments,
-                                item->made, item->replace);
+                                item->made, item->replace, NULL);
     }
 
     if (rc) {
