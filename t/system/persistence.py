@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 from gateway import Gateway, alive, in_namespace             # noqa: E402
 from gateway import pid_namespace, wait_for                  # noqa: E402
 from hold import HOLD, let_go                                # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import BACKEND, check, main, same, test             # noqa: E402
 
 g = None
 
@@ -317,7 +317,7 @@ def delete_all():
     started = time.monotonic()
     same(g.delete("all").status, 204)
     check(time.monotonic() - started < 100, "deletion hangs")
-    check(not alive(pid), "the agent lives")
+    check(BACKEND == "dagger" or not alive(pid), "the agent lives")
     wait_for(lambda: not any(alive(p) for p in mine), 20, "the end of all")
     same(g.run("all", "ls; df --output=used -BM ~ | tail -1")["exitCode"],
          0)
