@@ -188,6 +188,7 @@ bench: root deps
 	@BUILD=$(BUILD) bench/auth
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/files
 	@BUILD=$(BUILD) CACHE=$(CACHE) bench/egress
+	@BUILD=$(BUILD) CACHE=$(CACHE) bench/dagger
 
 bench-bombs: root deps
 	@$(MAKE) --no-print-directory all base
