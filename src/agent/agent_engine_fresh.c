@@ -18,7 +18,7 @@
 #include "agent_stage.h"
 
 
-#define AGENT_FRESH_SWEEP  10000         /* ms, until all have ended */
+#define AGENT_FRESH_SWEEP  30000         /* ms, until all have ended */
 #define AGENT_FRESH_AGAIN  2             /* ms, between two looks */
 
 
@@ -210,6 +210,7 @@ agent_engine_fresh_claim(void)
 
     if (agent.instance != state->instance) {
         agent_sandbox_renew(state->instance, state->id, agent.caps.memory);
+        agent_caps_removed();
     }
 }
 
@@ -330,7 +331,7 @@ agent_engine_fresh_sweep(void)
     }
 
     if (agent_now_ms() > agent_engine_fresh_deadline) {
-        agent_log("a process of the sandbox does not end within 10 s: its "
+        agent_log("a process of the sandbox does not end within 30 s: its "
                   "container ends");
         exit(1);
     }
