@@ -93,6 +93,12 @@ egress_tunnel_accept(runner_event_t *event, uint32_t events)
 
         egress_address_plain(&from);
         egress_tunnel_new(sandbox, fd, &from);
+
+        /* the runner may have closed it meanwhile */
+
+        if (event->handler == NULL) {
+            return;
+        }
     }
 }
 

@@ -28,7 +28,8 @@
 #include "sandbox_token.h"
 
 
-#define DAGGER_EGRESS_BACKLOG  1024
+#define DAGGER_EGRESS_BACKLOG   1024
+#define DAGGER_EGRESS_ATTEMPTS  3        /* then nginx hears of no proxy */
 
 
 /* where containers of an engine reach the proxy */
@@ -358,6 +359,14 @@ dagger_egress_proxy(dagger_t *dagger, unsigned engine)
     egress = dagger->egress;
 
     if (egress->ngates == 0) {
+        return NULL;
+    }
+
+    /* no network at once is better than one that never answers */
+
+    if (egress->child.channel.fd == -1
+        && egress->child.attempts >= DAGGER_EGRESS_ATTEMPTS)
+    {
         return NULL;
     }
 

@@ -103,8 +103,8 @@ class Owner:
             if push:
                 self.push(table())
             if listen:
-                host, port = self.proxies()[0].rsplit(":", 1)
-                self.proxy = (host, int(port))
+                host, _, port = self.proxies()[0].rpartition(":")
+                self.proxy = (host, int(port or 0))
         except BaseException:
             self.close()
             raise
@@ -518,6 +518,10 @@ def proxy_ends():
         child = second[0]
     wait_for(lambda: not os.path.exists("/proc/%d" % child), WAIT,
              "it ends with its owner")
+    # one that can't be started is none, and nginx hears so
+    with Owner("--egress", "/nonexistent", push=False) as o:
+        wait_for(lambda: o.proxies() == [""], WAIT, "no proxy any more")
+        o.wait_text('the proxy "/nonexistent" can\'t be run')
 
 
 @test("egress/engine-confined", beside=True)
