@@ -254,7 +254,7 @@ def disk_outcome():
         same(run("rm big; false", "disk%d" % n)["outcome"], "exit", text)
 
 
-@test("limits/pids")
+@test("limits/pids", backends="local", why="caps")
 def pids():
     """A fork bomb ends; the others and its own next command go on."""
     answers = []
@@ -271,10 +271,8 @@ def pids():
     check(answers and answers[0]["outcome"] in ("timeout", "exit", "signal",
                                                 "cpu_limit"),
           "the bomb:", answers)
-    # the user's own limit comes before the group's: a fork fails early then;
-    # containers of an engine share their user's
-    if BACKEND == "local":
-        same(run("ulimit -Hu")["stdout"], "127\n", "the limit of the user")
+    # the user's own limit comes before the group's: a fork fails early then
+    same(run("ulimit -Hu")["stdout"], "127\n", "the limit of the user")
     same(run("echo next")["stdout"], "next\n")
     run("python3 -c '\nimport os, time\nn = 0\ntry:\n"
         "    while n < 1000:\n        if os.fork() == 0: time.sleep(30)\n"

@@ -214,7 +214,7 @@ def echoes(count):
     return sorted(times)[int(count * 0.99)]
 
 
-@test("tenancy/noisy-neighbour", seconds=300)
+@test("tenancy/noisy-neighbour", seconds=300, backends="local", why="caps")
 def noisy_neighbour():
     """Bob's echo while alice does her worst.  The case wants twice the time
     of an idle machine; what a busy one can promise is less, so the figures
