@@ -11,6 +11,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
+import wire                                                  # noqa: E402
 from dagger_mock import World                                # noqa: E402
 from gateway import SLOW, Gateway, alive, token, wait_for    # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
@@ -321,25 +322,18 @@ def begin(conversation, text="mock: sleep=30", gateway=None):
     return sock
 
 
-sessions = {}
-
-
-def known(conversation):
-    """Its agent is there; what it is called on the wire."""
-    before = {a for e in world.engines for a in e.started}
-    good(conversation)
-    new = [a for e in world.engines for a in e.started if a not in before]
-    if new:
-        sessions[conversation] = new[-1].session
-    return conversation
-
-
-def busy():
-    """Four commands are on their way: one more is refused."""
-    def full():
-        r = run("probe")
-        return r.status == 503 and r.json["code"] == "too_many_running"
-    wait_for(full, 60, "four commands that run")
+def busy(names):
+    """Four commands that run, whose clients wait; one more is refused."""
+    def arrived():
+        return sum(p.operation == wire.COMMAND for e in world.engines
+                   for a in e.started for p in a.preambles)
+    before = arrived()
+    socks = [begin(name) for name in names]
+    wait_for(lambda: arrived() == before + 4, 60, "four commands that run")
+    r = run("probe")
+    same((r.status, r.json["code"]), (503, "too_many_running"), r)
+    check("Retry-After" in r.headers, r)
+    return socks
 
 
 def leave(socks):
@@ -355,20 +349,16 @@ def leave(socks):
 
 @test("dagger/running: as many commands as may, then 503; all ways give back")
 def running():
-    known("probe")
-    names = [known("run-%d" % n) for n in range(4)]
-    socks = [begin(name) for name in names]
-    busy()
-    r = run("probe")
-    same((r.status, r.json["code"]), (503, "too_many_running"), r)
-    check("Retry-After" in r.headers, r)
+    names = ["run-%d" % n for n in range(4)]
+    for name in names + ["probe"]:
+        good(name)
+    socks = busy(names)
     # other operations take none
     same(g.request("GET", "v1/conversations/probe").status, 200)
     leave(socks)
     good("probe")
     # a worker that dies
-    socks = [begin(name) for name in names]
-    busy()
+    socks = busy(names)
     g.expected.append("exited on signal 9")
     old = set(g.workers())
     for pid in old:
@@ -376,8 +366,7 @@ def running():
     wait_for(lambda: len(set(g.workers()) - old) == 2, 60, "new workers")
     for sock in socks:
         sock.close()
-    socks = [begin(name) for name in names]
-    busy()
+    socks = busy(names)
     # one that leaves keeps what ends in it
     old = g.reload()
     r = run("probe")
@@ -387,9 +376,7 @@ def running():
     wait_for(lambda: not any(alive(p) for p in old), 60, "old workers' end")
     for e in world.engines:
         e.end_agents()
-    socks = [begin(name) for name in names]
-    busy()
-    leave(socks)
+    leave(busy(names))
 
 
 @test("dagger/reload: new workers find what the old ones knew")
@@ -411,7 +398,7 @@ def clean(before, what):
 
 @test("dagger/client: one that leaves while an engine or an agent is waited for")
 def client():
-    known("leave")
+    good("leave")
     good("probe")
     wait_for(lambda: len(g.workers()) == 2, 60, "workers")
     time.sleep(0.2)
@@ -429,27 +416,26 @@ def client():
             engine.hang.clear()
     # in front of names that are not told, and of agents that do not listen
     world.names.silent = True
-    socks = [begin("leave-names-%d" % n) for n in range(3)]
     asked = len(world.names.asked)
-    wait_for(lambda: len({a.session for e in world.engines
-                          for a in e.started}) and len(world.names.asked)
-             > asked - 3, 60, "names that are asked for")
+    socks = [begin("leave-names-%d" % n) for n in range(3)]
+    wait_for(lambda: len(set(world.names.asked[asked:])) == 3, 60,
+             "names that are asked for")
     leave(socks)
     world.names.silent = False
     clean(before, "names")
     for engine in world.engines:
         engine.deaf = True
+    n = sum(len(e.started) for e in world.engines)
     socks = [begin("leave-deaf-%d" % n) for n in range(3)]
-    wait_for(lambda: sum(len(e.hosts) for e in world.engines), 60, "services")
+    wait_for(lambda: sum(len(e.started) for e in world.engines) >= n + 3, 60,
+             "services")
     leave(socks)
     clean(before, "deaf agents")
     for engine in world.engines:
         engine.deaf = False
         engine.end_agents()
     # whatever they had is there for others
-    socks = [begin("leave-%d" % n) for n in range(4)]
-    busy()
-    leave(socks)
+    leave(busy(["leave-%d" % n for n in range(4)]))
 
 
 @test("dagger/deaf: an agent that never listens is a failure of its engine")
