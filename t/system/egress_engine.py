@@ -885,8 +885,11 @@ def command():
 
             def out(text, **more):
                 a = box.run(text, **more)
-                same((a.code, a.result["EXIT_CODE"], a.stderr),
-                     (None, 0, b""), text)
+                # on a machine full of processes bash tries once more
+                said = [x for x in a.stderr.splitlines()
+                        if b"fork: retry" not in x]
+                same((a.code, a.result.get("EXIT_CODE"), said),
+                     (None, 0, []), text)
                 return a.stdout.decode()
 
             same(out("echo $UV_OFFLINE$https_proxy"), "1\n")
