@@ -856,7 +856,7 @@ def clients():
              'mount --rbind /dev "$1/dev"; mount -t proc none "$1/proc"; '
              'cp "$2" "$1/tmp/ca.pem"; cp "$3/clients.py" "$1/tmp/"; '
              'chmod 644 "$1/tmp/ca.pem" "$1/tmp/clients.py"; '
-             'exec /usr/sbin/chroot --userspec=1000:1000 "$1" python3 /tmp/clients.py',
+             'exec /usr/sbin/chroot --userspec=65533:65533 "$1" python3 /tmp/clients.py',
              "sh", root, authority.pem, d], env=env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=250,
             check=False)
