@@ -160,6 +160,7 @@ def refusals():
 
 @test("conversations/realms-readers-claims")
 def realms():
+    used("a")
     before = names()
     reader = token(permissions=["sandbox:read"])
     same(names_at("/small/"), [])

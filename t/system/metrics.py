@@ -149,7 +149,7 @@ def others():
         'sandbox_commands_unseen_total{}': 1}, 10, "three more")
 
 
-@test("metrics/hosts")
+@test("metrics/hosts", backends="local", why="runner")
 def hosts():
     for n in range(2):
         g.run("host%d" % n, "true", token=token(sub="hosts"))

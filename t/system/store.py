@@ -74,7 +74,7 @@ def unlocked(state):
     return True
 
 
-@test("make/run-store", seconds=200)
+@test("make/run-store", seconds=200, backends="local", why="runner")
 def run_store():
     closed = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")   # 0700, root's
     state = closed + "/state"
