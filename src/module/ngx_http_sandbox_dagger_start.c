@@ -815,7 +815,16 @@ ngx_http_sandbox_dagger_refused(ngx_http_request_t *r,
 
     ngx_http_sandbox_agent_silent(s->zone, ctx->session, s->agent.address);
 
-    if (s->sends > 1 || !ngx_http_sandbox_peer_repeatable(s)) {
+    if (s->sends > 1) {
+        return NGX_DECLINED;
+    }
+
+    if (!ngx_http_sandbox_peer_repeatable(s)) {
+        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                "runner_lost",
+                                "The sandbox has another agent by now; "
+                                "nothing was started.");
+        ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
         return NGX_DECLINED;
     }
 

@@ -458,8 +458,8 @@ class Names:
 
 class World:
     def __init__(self, engines=1):
-        self.net = "127.%d.%d." % (random.SystemRandom().randrange(1, 255),
-                                   random.SystemRandom().randrange(256))
+        self.net = "127.%d." % random.SystemRandom().randrange(1, 255)
+        self.start = random.SystemRandom().randrange(256)
         self.last = 0
         self.lock = threading.Lock()
         self.engines = [Engine(self, n) for n in range(engines)]
@@ -467,9 +467,20 @@ class World:
         self.owner = None
 
     def address(self):
+        """One that nobody had before, nor another test has."""
         with self.lock:
-            self.last = self.last % 250 + 1
-            return self.net + str(self.last)
+            while True:
+                self.last += 1
+                address = "%s%d.%d" % (self.net, self.start % 256,
+                                       self.last % 250 + 1)
+                if self.last % 250 == 0:
+                    self.start += 1
+                with socket.socket() as s:
+                    try:
+                        s.bind((address, PORT))
+                        return address
+                    except OSError:
+                        continue
 
     def lines(self, more=""):
         """Directives for a location (or above)."""

@@ -309,16 +309,17 @@ def none():
     ready()
 
 
-def begin(conversation, text="mock: sleep=30", gateway=None):
-    """A request that is not waited for; its socket."""
-    gateway = gateway or g
-    body = json.dumps({"command": text}).encode()
-    sock = socket.create_connection(("127.0.0.1", gateway.port), 30)
-    sock.sendall(b"POST /sandbox/v1/conversations/%s/commands HTTP/1.1\r\n"
+def begin(conversation, text="mock: sleep=30"):
+    """A command that is not waited for (text None: only asks); its socket."""
+    body = json.dumps({"command": text}).encode() if text else b""
+    sock = socket.create_connection(("127.0.0.1", g.port), 30)
+    sock.sendall(b"%s /sandbox/v1/conversations/%s%s HTTP/1.1\r\n"
                  b"Host: x\r\nAuthorization: Bearer %s\r\n"
                  b"Content-Type: application/json\r\n"
                  b"Content-Length: %d\r\n\r\n"
-                 % (conversation.encode(), token().encode(), len(body)) + body)
+                 % (b"POST" if text else b"GET", conversation.encode(),
+                    b"/commands" if text else b"", token().encode(),
+                    len(body)) + body)
     return sock
 
 
@@ -396,19 +397,25 @@ def clean(before, what):
              "as many sockets as before: " + what)
 
 
+# resolvers of engines have a socket each, from their first use on
+
+RESOLVERS = 3 * 2
+GUESTS = 20                     # more than these
+
+
 @test("dagger/client: one that leaves while an engine or an agent is waited for")
 def client():
     good("leave")
     good("probe")
     wait_for(lambda: len(g.workers()) == 2, 60, "workers")
-    time.sleep(0.2)
-    before = open_descriptors() + 2
+    before = open_descriptors() + RESOLVERS + 4
     for kind in ("volumes", "service"):
         for engine in world.engines:
             engine.hang.add(kind)
         socks = [begin("leave-%s-%d" % (kind, n)) for n in range(4)]
-        wait_for(lambda: sum(e.open for e in world.engines) == 4, 60,
-                 "four questions")
+        socks += [begin("ask-%s-%d" % (kind, n), None) for n in range(GUESTS)]
+        wait_for(lambda: sum(e.open for e in world.engines) == len(socks), 60,
+                 "questions of all")
         same(run("probe").json["code"], "too_many_running")
         leave(socks)
         clean(before, kind)
@@ -417,8 +424,8 @@ def client():
     # in front of names that are not told, and of agents that do not listen
     world.names.silent = True
     asked = len(world.names.asked)
-    socks = [begin("leave-names-%d" % n) for n in range(3)]
-    wait_for(lambda: len(set(world.names.asked[asked:])) == 3, 60,
+    socks = [begin("names-%d" % n, None) for n in range(GUESTS)]
+    wait_for(lambda: len(set(world.names.asked[asked:])) == GUESTS, 60,
              "names that are asked for")
     leave(socks)
     world.names.silent = False
@@ -426,9 +433,9 @@ def client():
     for engine in world.engines:
         engine.deaf = True
     n = sum(len(e.started) for e in world.engines)
-    socks = [begin("leave-deaf-%d" % n) for n in range(3)]
-    wait_for(lambda: sum(len(e.started) for e in world.engines) >= n + 3, 60,
-             "services")
+    socks = [begin("deaf-%d" % n, None) for n in range(GUESTS)]
+    wait_for(lambda: sum(len(e.started) for e in world.engines)
+             >= n + GUESTS, 60, "services")
     leave(socks)
     clean(before, "deaf agents")
     for engine in world.engines:
