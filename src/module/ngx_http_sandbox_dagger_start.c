@@ -329,17 +329,18 @@ ngx_http_sandbox_dagger_go(ngx_http_sandbox_session_t *s)
         return NGX_ERROR;
     }
 
-    s->exec = !ngx_http_sandbox_dagger_direct(s);
-
-    if (s->agent.address && !s->exec
+    if (s->agent.address
         && s->agent.engine == s->engine->number
         && s->agent.generation == s->state.generation
         && s->agent.definition == definition)
     {
         s->cached = 1;
         s->near = 1;
+        s->exec = 0;
         return ngx_http_sandbox_peer_connect(s);
     }
+
+    s->exec = !ngx_http_sandbox_dagger_direct(s);
 
     s->agent.engine = s->engine->number;
     s->agent.generation = s->state.generation;
