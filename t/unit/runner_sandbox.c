@@ -14,6 +14,8 @@
 /* link: src/runner/queue.c src/runner/sandbox.c src/runner/session.c */
 /* link: src/runner/version.c src/runner/child.c src/runner/egress.c */
 /* link: src/runner/egress_listen.c src/runner/egress_proxy.c */
+/* link: src/runner/egress_child.c src/runner/egress_fields.c */
+/* link: src/runner/egress_spawn.c */
 /* link: src/runner/egress_table.c src/wire/sandbox_egress.c */
 /* link: src/wire/sandbox_sha256.c */
 /* link: src/wire/sandbox_wire.c src/wire/sandbox_utf8.c -lpthread */
