@@ -24,7 +24,7 @@ import urllib.request
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import BUILD, Gateway, token, wait_for              # noqa: E402
-from tap import check, main, same, test                          # noqa: E402
+from tap import BACKEND, check, main, same, test                 # noqa: E402
 
 CTL = BUILD + "/sandboxctl"
 MIB = 1024 * 1024
@@ -127,6 +127,7 @@ class Line:
         self.rate, self.cuts, self.up = rate, list(cuts), list(up)
         self.hold = hold
         self.freed, self.over = threading.Event(), False
+        self.reached = threading.Event()
         self.heads = []
         self.moved = self.sent = 0              # bytes to us, from us
         self.socket = socket.socket()
@@ -138,6 +139,9 @@ class Line:
 
     def __enter__(self):
         return self
+
+    def stands(self):
+        return self.reached.is_set()
 
     def free(self):
         self.freed.set()
@@ -208,6 +212,7 @@ class Line:
 
     def pause(self, size):
         if self.hold is not None and self.moved + self.sent >= self.hold:
+            self.reached.set()
             self.freed.wait(100)
             if self.over:
                 raise OSError("the line is cut")
@@ -376,7 +381,7 @@ def overwrites():
     os.unlink(here + "/big")
     with Line(hold=100000) as line:
         p = popen("get", "over", "big", port=line.port)
-        wait_for(lambda: line.moved > 100000, 20, "a beginning")
+        wait_for(line.stands, 20, "a beginning")
         make("big", b"mine, too")
         line.free()
         p.communicate(timeout=100)
@@ -433,7 +438,7 @@ def changed():
         with Line(hold=400000, cuts=[MIB]) as line:
             p = popen("get", "changes", "attachments:changes", "-o", output,
                       port=line.port)
-            wait_for(lambda: line.moved > 400000, 20, "a beginning")
+            wait_for(line.stands, 20, "a beginning")
             g.request("PUT", "v1/conversations/changes/attachments/changes",
                       new)
             line.free()
@@ -458,7 +463,7 @@ def interrupted():
         for times in (1, 2):
             with Line(hold=200000) as line:
                 p = popen("get", "stop", "wanted", port=line.port)
-                wait_for(lambda: line.moved > 200000 and names(), 20,
+                wait_for(lambda: line.stands() and names(), 20,
                          "a beginning")
                 same(len(names()), 1, names())
                 for _ in range(times):
@@ -552,8 +557,8 @@ def worker_killed():
     data = make("up", os.urandom(2 * MIB))
     good("put", "killed", "up", "--to", "fs:down")
 
-    def kill(line, moved):
-        wait_for(lambda: getattr(line, moved) > 400000, 20, "a beginning")
+    def kill(line):
+        wait_for(line.stands, 20, "a beginning")
         old = g.workers()
         for pid in old:
             g.expected.append("worker process %d exited on signal 9" % pid)
@@ -561,15 +566,13 @@ def worker_killed():
         wait_for(lambda: len(set(g.workers()) - set(old)) >= 2, 20, "workers")
         line.free()
 
-    for arguments, moved in ((("put", "killed", "up"), "sent"),
-                             (("put", "killed", "up", "--to", "fs:up"),
-                              "sent"),
-                             (("get", "killed", "up", "-o", "got"), "moved"),
-                             (("get", "killed", "fs:down", "-o", "down"),
-                              "moved")):
+    for arguments in (("put", "killed", "up"),
+                      ("put", "killed", "up", "--to", "fs:up"),
+                      ("get", "killed", "up", "-o", "got"),
+                      ("get", "killed", "fs:down", "-o", "down")):
         with Line(hold=400000) as line:
             p = popen(*arguments, port=line.port)
-            kill(line, moved)
+            kill(line)
             b = p.communicate(timeout=100)[1]
             same((p.returncode, b), (0, b""), repr(arguments))
     same([hashlib.sha1(d).digest() for d in
@@ -662,7 +665,7 @@ def progress():
     with Line(rate=MIB // 2, hold=150000) as line:
         pid, fd = in_terminal("get", "bar", name, port=line.port)
         os.read(fd, 100)
-        wait_for(lambda: line.moved > 100000, 20, "a beginning")
+        wait_for(line.stands, 20, "a beginning")
         os.write(fd, b"\x03")
         text, rc = to_end(pid, fd)
     same((rc, names()), (130, []), text)
@@ -714,8 +717,10 @@ def ls():
     same(subprocess.run([CTL, "ls"], env=ours, stdout=subprocess.PIPE).stdout,
          b"ls2\n")
     out = subprocess.run([CTL, "ls", "-l"], env=ours, stdout=subprocess.PIPE)
-    check(re.fullmatch(r"running +1 commands  20\S+ \S+  ls2\n",
-                       out.stdout.decode()), out)
+    # of engines nginx knows no more than what it remembers
+    check(re.fullmatch(r"running +1 commands  20\S+ \S+  ls2\n"
+                       if BACKEND == "local" else r".* ls2\n",
+                       out.stdout.decode()), "the list", out)
     check(b"ls\n" in good("ls"), "not in the list")
 
     # more than a page

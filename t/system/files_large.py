@@ -86,7 +86,7 @@ def save():
          (200, g.digest))
 
 
-@test("files/large: ranges beyond 32 bits")
+@test("files/large: ranges beyond 32 bits", backends="local", why="disk")
 def offsets():
     g.output("offsets", "truncate -s 5G sparse; for at in 2147483646 "
              "4294967294; do printf 0123456789 | dd of=sparse bs=1 "
@@ -132,7 +132,8 @@ def room():
              (413, "file_too_large"), kind)
 
 
-@test("files/large: a disk that fills up on the way")
+@test("files/large: a disk that fills up on the way",
+      backends="local", why="disk")
 def full():
     """Of a length that is not known: as soon as there is no room."""
     g.output("room", "true")

@@ -70,7 +70,7 @@ find . -type f -not -path './.cache*' -not -path './.venv*' \
 print(os.listdir(b"odd"), os.stat("sparse").st_blocks < 100)'"""
 
 
-@test("persistence/survives-stop")
+@test("persistence/survives-stop", backends="local", why="home")
 def survives():
     put("stop", "attachments/data.csv", b"a,b\n")
     put("stop", "fs/by/client.bin", random.Random(1).randbytes(300000))
@@ -113,7 +113,8 @@ def survives():
     same(staged("stop", "cat a; stat -c %a a"), "3751\n")
 
 
-@test("persistence/packages-survive data/plot-cache")
+@test("persistence/packages-survive data/plot-cache",
+      backends="local", why="home")
 def packages_survive():
     packages.start(g, "pack", "tinya", "tinyb")
     same(g.output("pack", packages.ONLINE + "uv add -q tinya && "
@@ -168,7 +169,8 @@ def again():
         same(get("again", "files/panel").body, b"kept", way)
 
 
-@test("persistence/boot-leftovers: files after an unclean reboot")
+@test("persistence/boot-leftovers: files after an unclean reboot",
+      backends="local", why="runner")
 def reboot():
     """Nobody is there any more, the state folder says otherwise."""
     put("boot", "attachments/a", b"1")
@@ -194,7 +196,8 @@ def reboot():
     same(get("boot", "files/b").body, b"2")
 
 
-@test("persistence: an attachment that a command has changed, then the user")
+@test("persistence: an attachment that a command has changed, then the user",
+      backends="local", why="home")
 def changed():
     """NAME is the command's, NAME (2) the user's, told once, over stops."""
     put("both", "attachments/d.csv", b"1")
@@ -273,7 +276,7 @@ def many_uploads():
     same(*sums.splitlines())
 
 
-@test("persistence/delete-all", seconds=200)
+@test("persistence/delete-all", seconds=200, backends="local", why="runner")
 def delete_all():
     """Deep trees, a full disk, stopped processes, what can't be removed: all
     of it is gone, from the host, too."""
