@@ -50,7 +50,8 @@
 
 /* tasks of the commands' user on the whole host: it has one number there */
 
-#define AGENT_CAPS_TASKS       16384
+#define AGENT_CAPS_TASKS       1024      /* for each processor */
+#define AGENT_CAPS_TASKS_LEAST 4096
 
 
 /* a process that measures */
@@ -94,6 +95,8 @@ static agent_usage_t      agent_caps_usage;
 static uint64_t           agent_caps_nameless;   /* bytes, as last seen */
 static uint64_t           agent_caps_files;      /* when a command began */
 static uint64_t           agent_caps_used;       /* disk, when it began */
+static uint64_t           agent_caps_began;      /* ms */
+static int                agent_caps_unsure;     /* used is not known yet */
 static uint64_t           agent_caps_new;        /* that no look has seen */
 static uint64_t           agent_caps_walked;     /* disk, as last seen */
 static uint64_t           agent_caps_removed_open;       /* and has no name */
@@ -109,7 +112,12 @@ agent_caps_start(void)
     }
 
     agent_caps_files = agent_measure_files() + agent_caps_nameless;
-    agent_caps_used = agent.used.disk;
+    agent_caps_used = 0;
+
+    /* what was known of a full disk is old: somebody was just ended for it */
+
+    agent_caps_unsure = !agent.measured || agent_caps_full();
+    agent_caps_began = agent_now_ms();
     agent_caps_peak_known = 0;
 
     /* never later than it would have been: others may be at work */
@@ -164,6 +172,15 @@ agent_caps_settle(agent_command_t *command)
     }
 
     return look->pid != 0;
+}
+
+
+void
+agent_caps_now(void)
+{
+    agent_caps_walked = agent_measure_disk(AGENT_CAPS_SETTLE);
+    agent.used.disk = agent_caps_walked;
+    agent.measured = 1;
 }
 
 
@@ -231,7 +248,23 @@ agent_caps_file(void)
 rlim_t
 agent_caps_tasks(void)
 {
-    return agent.tcp ? AGENT_CAPS_TASKS : RLIM_INFINITY;
+    long           n;
+    static rlim_t  most;
+
+    if (!agent.tcp) {
+        return RLIM_INFINITY;
+    }
+
+    if (most == 0) {
+        n = sysconf(_SC_NPROCESSORS_ONLN);
+        most = n > 0 ? (rlim_t) n * AGENT_CAPS_TASKS : AGENT_CAPS_TASKS;
+
+        if (most < AGENT_CAPS_TASKS_LEAST) {
+            most = AGENT_CAPS_TASKS_LEAST;
+        }
+    }
+
+    return most;
 }
 
 
@@ -445,6 +478,11 @@ agent_caps_measured(agent_watch_t *watch, uint32_t events)
         agent_caps_walked = measured.disk + agent_caps_new;
         agent.measured = 1;
 
+        if (agent_caps_unsure && look->started > agent_caps_began) {
+            agent_caps_used = agent_caps_walked + agent_caps_removed_open;
+            agent_caps_unsure = 0;
+        }
+
         if (agent_caps_new && look->took < AGENT_CAPS_QUICK) {
             agent_caps_measure(AGENT_MEASURE_DISK);
         }
@@ -518,6 +556,11 @@ agent_caps_judge_disk(void)
     }
 
     if (agent.used.disk <= limit || agent_caps_ending()) {
+        return;
+    }
+
+    if (agent_caps_unsure && command != NULL) {
+        agent_caps_looks[AGENT_MEASURE_DISK].wanted = 1;
         return;
     }
 

@@ -29,6 +29,9 @@ void agent_caps_ended(pid_t keeper, uint64_t memory);
 /* 1: it failed, and the disk is looked at, which may be why: not for long. */
 int agent_caps_settle(agent_command_t *command);
 
+/* Looks at the disk at once, and for a while, where there is no time later. */
+void agent_caps_now(void);
+
 /* 1: the disk of the sandbox is full, as far as that is known. */
 int agent_caps_full(void);
 

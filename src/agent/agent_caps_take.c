@@ -34,7 +34,4 @@ agent_caps_take(const sandbox_preamble_t *preamble)
     if (agent.caps.processes == 0) {
         agent.caps.processes = AGENT_CAPS_PROCESSES;
     }
-
-    agent.measured = 0;
-    agent.used.disk = 0;
 }

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
 #include "agent_engine.h"
 #include "agent_file.h"
 #include "agent_once.h"
@@ -196,6 +197,7 @@ agent_engine_start(void)
 
     agent_engine_resume();
     agent_timer_set(&agent_engine_timer, AGENT_ENGINE_TICK);
+    agent_caps_removed();
 
     return 0;
 }

@@ -361,6 +361,19 @@ agent_measure_find(pid_t pid)
 
 
 uint64_t
+agent_measure_disk(uint64_t ms)
+{
+    uint64_t  deadline;
+
+    deadline = agent_now_ms() + ms;
+
+    return agent_measure_walk(AGENT_HOME, deadline)
+           + agent_measure_walk("/tmp", deadline)
+           + agent_measure_walk("/var/tmp", deadline);
+}
+
+
+uint64_t
 agent_measure_files(void)
 {
     uint64_t       sum;
@@ -505,16 +518,14 @@ agent_measure_fork(int *fd)
 static void
 agent_measure_main(agent_measure_e what, int fd)
 {
-    uint64_t             now;
     agent_measured_t     measured;
     agent_measure_sum_t  sum;
 
     memset(&measured, 0, sizeof(measured));
     memset(&sum, 0, sizeof(sum));
-    now = agent_now_ms();
 
     if (what == AGENT_MEASURE_MEMORY) {
-        sum.deadline = now + AGENT_MEASURE_TIME;
+        sum.deadline = agent_now_ms() + AGENT_MEASURE_TIME;
         agent_measure_each(agent_measure_exact, &sum, UINT64_MAX);
 
         measured.own = sum.own;
@@ -524,12 +535,7 @@ agent_measure_main(agent_measure_e what, int fd)
                                           + AGENT_MEASURE_TIME);
 
     } else {
-        measured.disk = agent_measure_walk(AGENT_HOME,
-                                           now + AGENT_MEASURE_WALK)
-                        + agent_measure_walk("/tmp",
-                                             now + AGENT_MEASURE_WALK)
-                        + agent_measure_walk("/var/tmp",
-                                             now + AGENT_MEASURE_WALK);
+        measured.disk = agent_measure_disk(AGENT_MEASURE_WALK);
     }
 
     (void) !write(fd, &measured, sizeof(measured));

@@ -50,6 +50,9 @@ void agent_measure_share(pid_t keeper, uint64_t *bytes, uint64_t *tasks);
  */
 pid_t agent_measure_start(agent_measure_e what, int *fd);
 
+/* Bytes below home, /tmp, /var/tmp, as far as so many ms reach; at once. */
+uint64_t agent_measure_disk(uint64_t ms);
+
 /* Bytes in the mounts that are memory; 1: one of them is on this device. */
 uint64_t agent_measure_files(void);
 int agent_measure_memory(dev_t device);

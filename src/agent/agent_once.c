@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
 #include "agent_engine.h"
 #include "agent_once.h"
 
@@ -347,6 +348,12 @@ agent_once_judge(void)
                              "standard input, no background.", 0);
             agent_once_end();
             exit(0);
+        }
+
+        /* there was no time to look before, and there is none later */
+
+        if (preamble.operation == SANDBOX_OPERATION_FILE_WRITE) {
+            agent_caps_now();
         }
 
     } else if (agent_once.size < SANDBOX_WIRE_PREAMBLE_SIZE

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent_caps.h"
 #include "agent_file.h"
 #include "agent_stage.h"
 
@@ -604,10 +605,14 @@ agent_stage_open(agent_stage_t *stage)
         }
     }
 
-    rc = agent_spool_create(&item->spool, beside);
+    rc = beside != -1 && !agent_caps_room(item->size) ? ENOSPC
+         : agent_spool_create(&item->spool, beside);
 
     if (rc) {
         agent_stage_fail(item, rc);
+
+    } else if (beside != -1) {
+        agent_caps_written(item->size);
     }
 
     /* a name that it has is in the spool: elsewhere it must do without */

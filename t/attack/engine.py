@@ -94,7 +94,7 @@ print("looked")
 def start():
     global fence, box, listener
     alone()
-    fence = Fence(tasks=600)
+    fence = Fence(tasks=300)
     check(fence.bounded == {"tasks", "memory"}, "the fence of this test needs "
           "cgroups with pids and memory:", fence.folders)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -221,8 +221,10 @@ BOMBS = {
 def processes():
     for name, text in BOMBS.items():
         a = box.run(text)
-        same(a.outcome, "signal", name + ": " + repr(a))
-        check(b"processes" in a.result["DETAIL"], name, a.result)
+        # many of them may have too much memory before they are too many
+        check(a.outcome in ("signal", "oom"), name, a)
+        check(b"processes" in a.result["DETAIL"] or a.outcome == "oom",
+              name, a.result)
         calm(name)
 
 

@@ -126,6 +126,13 @@ def files():
     same((a.error, a.data.count(b"needle")), (None, 1))
     a = box.once(wire.FILE_REMOVE, [("PATH", "a"), ("RECURSIVE", 1)])[0]
     same(a.error, None)
+    # what the one before has written is known to the next
+    same(run("head -c 40M /dev/zero > big").result["EXIT_CODE"], 0)
+    a = box.once(wire.FILE_WRITE, [("PATH", "c")], bytes(30 << 20))[0]
+    same(a.code, "disk_full", repr(a))
+    run("rm big")
+    a = box.once(wire.FILE_WRITE, [("PATH", "c")], bytes(1 << 20))[0]
+    same(a.result["STATUS"], 201, repr(a))
     stage = b"\1\0\0\1" + bytes(16) + (3).to_bytes(8, "big") + b"f"
     head = [("COMMAND", "cat attachments/f"), ("STAGE", stage)]
     same(box.once(wire.COMMAND, head)[0].code, "stage_needed")
