@@ -114,7 +114,7 @@ def doctor():
     check(re.search("cgroup", text) and re.search("runtime", text), text)
 
 
-@test("make/demo", seconds=400)
+@test("make/demo", seconds=400, backends="local", why="runner")
 def demo():
     out = BUILD + "/demo-test"
     r = subprocess.run(["make", "-C", TOP, "--no-print-directory", "demo",

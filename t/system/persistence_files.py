@@ -16,7 +16,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import packages                                              # noqa: E402
 from gateway import Gateway, alive, cgroup_of, in_cgroup     # noqa: E402
 from gateway import loop_devices, mounts, wait_for           # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import backends, check, main, same, test            # noqa: E402
+
+backends("local", why="home")
 
 g = None
 V = "v1/conversations/"
@@ -70,7 +72,7 @@ find . -type f -not -path './.cache*' -not -path './.venv*' \
 print(os.listdir(b"odd"), os.stat("sparse").st_blocks < 100)'"""
 
 
-@test("persistence/survives-stop", backends="local", why="home")
+@test("persistence/survives-stop")
 def survives():
     put("stop", "attachments/data.csv", b"a,b\n")
     put("stop", "fs/by/client.bin", random.Random(1).randbytes(300000))
@@ -113,8 +115,7 @@ def survives():
     same(staged("stop", "cat a; stat -c %a a"), "3751\n")
 
 
-@test("persistence/packages-survive data/plot-cache",
-      backends="local", why="home")
+@test("persistence/packages-survive data/plot-cache")
 def packages_survive():
     packages.start(g, "pack", "tinya", "tinyb")
     same(g.output("pack", packages.ONLINE + "uv add -q tinya && "
@@ -169,8 +170,7 @@ def again():
         same(get("again", "files/panel").body, b"kept", way)
 
 
-@test("persistence/boot-leftovers: files after an unclean reboot",
-      backends="local", why="runner")
+@test("persistence/boot-leftovers: files after an unclean reboot")
 def reboot():
     """Nobody is there any more, the state folder says otherwise."""
     put("boot", "attachments/a", b"1")
@@ -196,8 +196,7 @@ def reboot():
     same(get("boot", "files/b").body, b"2")
 
 
-@test("persistence: an attachment that a command has changed, then the user",
-      backends="local", why="home")
+@test("persistence: an attachment that a command has changed, then the user")
 def changed():
     """NAME is the command's, NAME (2) the user's, told once, over stops."""
     put("both", "attachments/d.csv", b"1")
@@ -276,7 +275,7 @@ def many_uploads():
     same(*sums.splitlines())
 
 
-@test("persistence/delete-all", seconds=200, backends="local", why="runner")
+@test("persistence/delete-all", seconds=200)
 def delete_all():
     """Deep trees, a full disk, stopped processes, what can't be removed: all
     of it is gone, from the host, too."""
