@@ -287,9 +287,10 @@ ngx_http_sandbox_dagger_engine(ngx_conf_t *cf,
 
         if (engine->isolated != (ngx_flag_t) line->isolated
             || engine->resolver_name.len != line->resolver.len
-            || ngx_strncmp(engine->resolver_name.data, line->resolver.data,
-                           line->resolver.len)
-               != 0)
+            || (line->resolver.len
+                && ngx_strncmp(engine->resolver_name.data,
+                               line->resolver.data, line->resolver.len)
+                   != 0))
         {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "engine \"%V\" in \"sandbox_dagger\" directive "

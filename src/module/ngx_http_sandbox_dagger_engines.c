@@ -464,7 +464,9 @@ ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
     place->proxy_len = told->proxy.len;
     ngx_memcpy(place->proxy, told->proxy.data, told->proxy.len);
 
-    if (told->ready) {
+    /* what is ready has both */
+
+    if (told->ready && told->metadata.len && told->domain.len) {
 
         if (told->generation != before) {
             place->counters[NGX_HTTP_SANDBOX_ENGINE_SESSIONS]++;
