@@ -334,8 +334,8 @@ def secrets():
         raw.said["service"] = repeat
         r = raw.run("secrets")
         same((r.status, r.json["code"]), REFUSED)
-        line, = wait_for(lambda: raw.lines("refuses a query: what is"), 60,
-                         "a line")
+        line = wait_for(lambda: raw.lines("refuses a query: what is"), 60,
+                        "a line")[-1]
         check("value ... to mean" in line, "no mark in", line)
         check(len(line) < 1500, "a long line")
         check(secret_of(raw) not in g.error_log, "the secret is in the log")
@@ -449,8 +449,8 @@ def bodies():
 
         def wait(sock, body):
             time.sleep(0.3)
-            sock.sendall(answer(body))
             slow.append(1)
+            sock.sendall(answer(body))
         for n, options in enumerate((
                 ["--http1.1"], ["--http1.1", "-H", "Transfer-Encoding: "
                                 "chunked"], ["--http2-prior-knowledge"])):
@@ -463,7 +463,7 @@ def bodies():
                 + ["-T", g.path("body"), url, "-w", "%{http_code}"],
                 stdout=subprocess.PIPE, timeout=120, check=True).stdout
             check(out[-3:] in (b"200", b"201"), "another answer:", out)
-            same(len(slow), 2 * n + 2, "questions")
+            check(len(slow) >= 2 * n + 2, "not enough questions", len(slow))
             r = g.request("GET", url.partition(str(g.port))[2] if n < 2 else
                           url.partition(str(h2_port))[2])
             same((r.status, r.body == data), (200, True), options)
@@ -511,14 +511,16 @@ def mcp():
 @test("many at a time, of which every third fails", beside=True)
 def many():
     with raws.get() as raw:
-        usual = raw.usual
-        turn = iter(range(10 ** 6))
+        turns, lock = {}, threading.Lock()
 
         def third(sock, data):
-            if next(turn) % 3 == 0:
+            # an agent that takes its time is asked for once more
+            with lock:
+                turn = turns.setdefault(data["home"]["id"], len(turns))
+            if turn % 3 == 0:
                 sock.sendall(answer(error("every third")))
             else:
-                usual(sock, data)
+                raw.usual(sock, data)
         raw.said["volumes"] = third
         got = []
 
