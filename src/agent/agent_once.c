@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent_base64.h"
 #include "agent_caps.h"
 #include "agent_engine.h"
 #include "agent_once.h"
@@ -41,18 +42,16 @@ typedef struct {
     agent_timer_t      timer;            /* in place of events of `in` */
     unsigned           judged:1;         /* the head may go on */
     unsigned           in_end:1;
-    unsigned           padded:1;
     unsigned           done:1;           /* the last frame is out */
     unsigned           gone:1;           /* nobody reads it */
     unsigned           begun:1;          /* frames of the agent's are */
     unsigned           in_ready:1;       /* they can be waited for */
     unsigned           out_ready:1;
 
-    /* request: bits that make no byte yet, then bytes for the socket */
+    /* request: its characters, then bytes for the socket */
 
+    agent_base64_t     base64;
     uint64_t           taken;            /* characters */
-    uint32_t           bits;
-    unsigned           count;
     size_t             size;
     size_t             sent;
 
@@ -71,7 +70,6 @@ typedef struct {
 static void agent_once_in(agent_watch_t *watch, uint32_t events);
 static void agent_once_again(agent_timer_t *timer);
 static void agent_once_read(void);
-static int agent_once_decode(const uint8_t *p, size_t size);
 static void agent_once_judge(void);
 static int agent_once_refused(const sandbox_preamble_t *preamble);
 static void agent_once_pass(void);
@@ -263,61 +261,21 @@ agent_once_read(void)
             exit(0);
         }
 
-        if (agent_once_decode(buffer, n) == -1) {
+        n = agent_base64_decode(&agent_once.base64, buffer, n,
+                                agent_once_request + agent_once.size);
+
+        if (n == -1) {
             agent_once_error("bad_request", "The request is no base64.", 0);
             agent_once_end();
             exit(0);
         }
+
+        agent_once.size += n;
     }
 
     agent_once_judge();
     agent_once_pass();
     agent_once_look();
-}
-
-
-static int
-agent_once_decode(const uint8_t *p, size_t size)
-{
-    size_t   i;
-    uint8_t  c;
-
-    for (i = 0; i < size; i++) {
-        c = p[i];
-
-        if (c == '\n' || c == '\r' || c == ' ' || c == '\t') {
-            continue;
-        }
-
-        if (c == '=') {
-            agent_once.padded = 1;
-            continue;
-        }
-
-        if (agent_once.padded) {
-            return -1;
-        }
-
-        c = c >= 'A' && c <= 'Z' ? c - 'A'
-            : c >= 'a' && c <= 'z' ? c - 'a' + 26
-            : c >= '0' && c <= '9' ? c - '0' + 52
-            : c == '+' ? 62 : c == '/' ? 63 : 64;
-
-        if (c == 64) {
-            return -1;
-        }
-
-        agent_once.bits = agent_once.bits << 6 | c;
-        agent_once.count += 6;
-
-        if (agent_once.count >= 8) {
-            agent_once.count -= 8;
-            agent_once_request[agent_once.size++]
-                = (uint8_t) (agent_once.bits >> agent_once.count);
-        }
-    }
-
-    return 0;
 }
 
 
@@ -599,25 +557,12 @@ agent_once_encode(const uint8_t *p, size_t size)
 static void
 agent_once_put(unsigned n)
 {
-    char               *text;
-    uint32_t            bits;
-    static const char   digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                   "abcdefghijklmnopqrstuvwxyz0123456789+/";
-
     if (agent_once.text_size + 4 > sizeof(agent_once_text)) {
         return;
     }
 
-    bits = (uint32_t) agent_once.carry[0] << 16
-           | (n > 1 ? (uint32_t) agent_once.carry[1] << 8 : 0)
-           | (n > 2 ? agent_once.carry[2] : 0);
-
-    text = agent_once_text + agent_once.text_size;
-    text[0] = digits[bits >> 18];
-    text[1] = digits[bits >> 12 & 63];
-    text[2] = n > 1 ? digits[bits >> 6 & 63] : '=';
-    text[3] = n > 2 ? digits[bits & 63] : '=';
-
+    agent_base64_encode(agent_once_text + agent_once.text_size,
+                        agent_once.carry, n);
     agent_once.text_size += 4;
     agent_once.carried = 0;
 }
