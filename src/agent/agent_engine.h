@@ -155,6 +155,15 @@ int agent_engine_empty(int all);
 void agent_engine_empty_end(void);
 
 
+/* agent_engine_ipc.c */
+
+/* What is of the user's beyond files and processes goes, too. */
+void agent_engine_ipc(void);
+
+/* 1: the container has a place of its own for that. */
+int agent_engine_ipc_own(void);
+
+
 /* agent_engine_seed.c */
 
 /* Some of the base's home into the home.  EAGAIN: there is more; 0, errno. */

@@ -17,7 +17,8 @@
 #include "agent_spool.h"
 
 
-#define AGENT_EMPTY_NAMES  512           /* in one step */
+#define AGENT_EMPTY_NAMES    512         /* in one step */
+#define AGENT_ENGINE_QUEUES  "/dev/mqueue"
 
 
 static int agent_engine_empty_open(int all);
@@ -29,6 +30,7 @@ static int agent_engine_empty_name(const char *name);
 
 static const char  *agent_engine_places[] = {
     AGENT_HOME, "/skills", "/tmp", "/var/tmp", "/dev/shm", "/run/lock",
+    AGENT_ENGINE_QUEUES,                 /* if it is the container's */
     AGENT_PLACE                          /* last: of a deletion only */
 };
 
@@ -176,6 +178,10 @@ agent_engine_empty_keep(const char *name, int all)
     }
 
     place = agent_engine_places[agent_engine_place];
+
+    if (strcmp(place, AGENT_ENGINE_QUEUES) == 0) {
+        return !agent_engine_ipc_own();
+    }
 
     if (strcmp(place, "/skills") == 0) {
         return !all && strcmp(name, AGENT_SPOOL_TREES) == 0;

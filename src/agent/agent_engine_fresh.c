@@ -327,6 +327,7 @@ agent_engine_fresh_sweep(void)
     if (rc == -1 && agent.running == NULL && agent.background == 0
         && agent.left == 0)
     {
+        agent_engine_ipc();
         return 0;
     }
 

@@ -478,6 +478,13 @@ def reset():
     first = box.run("echo old > f; mkdir many; cd many; touch $(seq 3000)",
                     command_id="old", digest=digest())
     same(first.result["CREATED"], 1)
+    # what lives without a process and without a file
+    held = ("import ctypes as c; l = c.CDLL(None); print(*(x != -1 for x in ("
+            "l.shmget(77, %d, %d), l.msgget(77, %d), l.semget(77, 1, %d))))")
+    same(box.out("touch /dev/mqueue/q && python3 -c '%s'"
+                 % (held % (4096, *[0o1600] * 3))), b"True True True\n")
+    held = "python3 -c '%s'; ls /dev/mqueue" % (held % (0, 0, 0, 0))
+    same(box.out(held), b"True True True\nq\n")
     background(box, "sleep 600", "beside")
     wait = [open_command(box, "sleep 600", COMMAND_ID="runs"),
             open_command(box, "sleep 600", COMMAND_ID="waits", queued=True)]
@@ -490,8 +497,10 @@ def reset():
                 instance=a.result["INSTANCE"])
     same((b.stdout, b.result["CREATED"], b.result["SANDBOX_ID"]),
          (b"2\n.venv\n", 1, a.result["SANDBOX_ID"]))
-    same(history(box)[:3], [("old", "exit"), ("beside", "sandbox_deleted"),
-                            ("runs", "sandbox_deleted")])
+    same(box.out(held), b"False False False\n")
+    same([h for h in history(box) if not h[0].startswith("cmd_")][:3],
+         [("old", "exit"), ("beside", "sandbox_deleted"),
+          ("runs", "sandbox_deleted")])
     same(box.run("", command_id="old", digest=digest()).result["EXIT_CODE"],
          0)
     box.kill()
