@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import h2                                                    # noqa: E402
 import mcp                                                   # noqa: E402
 from gateway import H2, Gateway, wait_for                    # noqa: E402
-from tap import check, main, same, skip, test                # noqa: E402
+from tap import BACKEND, check, main, same, skip, test       # noqa: E402
 
 g = None
 C = "v1/conversations/%s/fs/%s"
@@ -772,7 +772,9 @@ def atomic():
     for kind in ("attachments", "files"):
         same(g.request("PUT", V + "atomic/%s/big.bin" % kind, old).status,
              201)
-    free = "sync; df --output=used -k / | tail -n 1"
+    # a volume of an engine has no size of its own
+    free = "sync; df --output=used -k / | tail -n 1" if BACKEND == "local" \
+        else "du -sk ~ | cut -f 1"
     used = int(g.output("atomic", free))
     for chunked in (False, True):
         for kind in ("fs", "attachments", "files"):
