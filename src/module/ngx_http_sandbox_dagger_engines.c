@@ -462,11 +462,12 @@ ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
     ngx_memcpy(place->reason, reason, n);
 
     place->proxy_len = told->proxy.len;
-    ngx_memcpy(place->proxy, told->proxy.data, told->proxy.len);
 
-    /* what is ready has both */
+    if (told->proxy.len) {
+        ngx_memcpy(place->proxy, told->proxy.data, told->proxy.len);
+    }
 
-    if (told->ready && told->metadata.len && told->domain.len) {
+    if (told->ready) {
 
         if (told->generation != before) {
             place->counters[NGX_HTTP_SANDBOX_ENGINE_SESSIONS]++;
