@@ -4,11 +4,13 @@
  */
 
 #include "ngx_http_sandbox_conversations.h"
+#include "sandbox_store_engine.h"
 
 
 static ngx_int_t ngx_http_sandbox_conversation(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_uint_t operation,
     ngx_int_t (*render)(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx));
+static void ngx_http_sandbox_delete_drop(ngx_http_sandbox_store_op_t *op);
 static void ngx_http_sandbox_delete_dropped(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 static ngx_int_t ngx_http_sandbox_render_status(ngx_http_request_t *r,
@@ -59,13 +61,30 @@ ngx_http_sandbox_delete_handler(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (ngx_http_sandbox_store_drop(op) != NGX_OK) {
+    op->data = ngx_pcalloc(r->pool, sizeof(sandbox_store_engine_t));
+    if (op->data == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_sandbox_store_run(op, ngx_http_sandbox_delete_drop)
+        != NGX_OK)
+    {
         return ngx_http_sandbox_send_problem(r, ctx);
     }
 
     r->main->count++;
 
     return NGX_DONE;
+}
+
+
+/* in a thread; where its sandbox is goes with the rest, so it is read first */
+
+static void
+ngx_http_sandbox_delete_drop(ngx_http_sandbox_store_op_t *op)
+{
+    (void) sandbox_store_engine_read(&op->place, op->data, &op->fault);
+    (void) sandbox_store_drop(&op->place, &op->fault);
 }
 
 
@@ -88,7 +107,10 @@ ngx_http_sandbox_delete_dropped(ngx_http_request_t *r,
     ctx->wire.operation = SANDBOX_OPERATION_DELETE;
     ctx->wire.render = ngx_http_sandbox_render_delete;
 
-    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK) {
+    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
+        || (slcf->backend->hooks->recorded
+            && slcf->backend->hooks->recorded(r, ctx, op->data) != NGX_OK))
+    {
         ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }

@@ -90,6 +90,15 @@ ngx_http_sandbox_record_found(ngx_http_request_t *r,
 static ngx_int_t
 ngx_http_sandbox_record_take(ngx_http_sandbox_session_t *s)
 {
+    ngx_http_sandbox_record_known(s);
+
+    return ngx_http_sandbox_dagger_choose(s);
+}
+
+
+void
+ngx_http_sandbox_record_known(ngx_http_sandbox_session_t *s)
+{
     ngx_uint_t                     i;
     ngx_http_sandbox_engine_t    **engines;
     ngx_http_sandbox_loc_conf_t   *slcf;
@@ -100,7 +109,7 @@ ngx_http_sandbox_record_take(ngx_http_sandbox_session_t *s)
     s->found.engine = NGX_HTTP_SANDBOX_NO_ENGINE;
 
     if (!s->recorded) {
-        return ngx_http_sandbox_dagger_choose(s);
+        return;
     }
 
     for (i = 0; i < slcf->dagger->engines->nelts; i++) {
@@ -117,8 +126,6 @@ ngx_http_sandbox_record_take(ngx_http_sandbox_session_t *s)
 
     s->found.instance = s->record->instance;
     s->found.stored = 1;
-
-    return ngx_http_sandbox_dagger_choose(s);
 }
 
 

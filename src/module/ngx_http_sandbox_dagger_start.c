@@ -17,10 +17,8 @@
 
 #define NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS 3
 
-/* seconds */
-
-#define NGX_HTTP_SANDBOX_DAGGER_IDLE     65535   /* the most */
-#define NGX_HTTP_SANDBOX_DAGGER_QUIET    60      /* after the longest command */
+#define NGX_HTTP_SANDBOX_DAGGER_QUIET    60      /* seconds, after the longest
+                                                    command */
 
 
 static void ngx_http_sandbox_dagger_cleanup(void *data);
@@ -49,65 +47,17 @@ static ngx_int_t ngx_http_sandbox_dagger_failed(ngx_http_sandbox_session_t *s,
 static void ngx_http_sandbox_dagger_event(ngx_event_t *ev);
 static void ngx_http_sandbox_dagger_finish(ngx_http_sandbox_session_t *s,
     ngx_int_t rc);
-static void ngx_http_sandbox_dagger_give(ngx_http_sandbox_session_t *s);
-static void ngx_http_sandbox_dagger_preamble(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx, sandbox_preamble_t *preamble);
-static void ngx_http_sandbox_dagger_report(ngx_http_request_t *r,
-    ngx_http_sandbox_status_e status, const char *reason);
-static ngx_int_t ngx_http_sandbox_dagger_refused(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-static void ngx_http_sandbox_dagger_ended(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx);
-static void ngx_http_sandbox_dagger_result(ngx_http_sandbox_session_t *s);
-static void ngx_http_sandbox_dagger_note(ngx_http_sandbox_session_t *s,
-    uint64_t instance);
-static time_t ngx_http_sandbox_dagger_listed(ngx_http_request_t *r,
-    const u_char *session);
-static ngx_int_t ngx_http_sandbox_dagger_notice(ngx_http_sandbox_ctx_t *ctx,
-    ngx_str_t *code, ngx_str_t *detail);
-
-
-const ngx_http_sandbox_hooks_t  ngx_http_sandbox_dagger_hooks = {
-    ngx_http_sandbox_dagger_preamble,
-    ngx_http_sandbox_dagger_report,
-    ngx_http_sandbox_dagger_refused,
-    ngx_http_sandbox_dagger_ended,
-    ngx_http_sandbox_dagger_listed,
-    ngx_http_sandbox_dagger_notice
-};
 
 
 ngx_int_t
 ngx_http_sandbox_dagger_start(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    ngx_http_cleanup_t            *cln;
-    ngx_http_sandbox_session_t    *s;
-    ngx_http_sandbox_main_conf_t  *smcf;
+    ngx_http_sandbox_session_t  *s;
 
-    s = ctx->dagger;
-
+    s = ngx_http_sandbox_dagger_session(r, ctx);
     if (s == NULL) {
-        s = ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_session_t));
-        cln = s ? ngx_http_cleanup_add(r, 0) : NULL;
-
-        if (cln == NULL) {
-            return NGX_ERROR;
-        }
-
-        smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
-
-        s->request = r;
-        s->ctx = ctx;
-        s->zone = &smcf->zone;
-        s->event.handler = ngx_http_sandbox_dagger_event;
-        s->event.data = s;
-        s->event.log = r->connection->log;
-
-        cln->handler = ngx_http_sandbox_dagger_cleanup;
-        cln->data = s;
-
-        ctx->dagger = s;
+        return NGX_ERROR;
     }
 
     /* what was sent before has been answered */
@@ -139,6 +89,45 @@ ngx_http_sandbox_dagger_start(ngx_http_request_t *r,
     s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_WAIT;
 
     return ngx_http_sandbox_dagger_choose(s);
+}
+
+
+/* one for a request, whatever it starts after another */
+
+ngx_http_sandbox_session_t *
+ngx_http_sandbox_dagger_session(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_http_cleanup_t            *cln;
+    ngx_http_sandbox_session_t    *s;
+    ngx_http_sandbox_main_conf_t  *smcf;
+
+    if (ctx->dagger) {
+        return ctx->dagger;
+    }
+
+    s = ngx_pcalloc(r->pool, sizeof(ngx_http_sandbox_session_t));
+    cln = s ? ngx_http_cleanup_add(r, 0) : NULL;
+
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
+
+    s->request = r;
+    s->ctx = ctx;
+    s->zone = &smcf->zone;
+    s->event.handler = ngx_http_sandbox_dagger_event;
+    s->event.data = s;
+    s->event.log = r->connection->log;
+
+    cln->handler = ngx_http_sandbox_dagger_cleanup;
+    cln->data = s;
+
+    ctx->dagger = s;
+
+    return s;
 }
 
 
@@ -756,236 +745,11 @@ ngx_http_sandbox_dagger_run(ngx_http_sandbox_session_t *s,
 }
 
 
-static void
+void
 ngx_http_sandbox_dagger_give(ngx_http_sandbox_session_t *s)
 {
     if (s->running) {
         s->running = 0;
         ngx_http_sandbox_run_give(s->zone);
     }
-}
-
-
-static void
-ngx_http_sandbox_dagger_preamble(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx, sandbox_preamble_t *preamble)
-{
-    ngx_http_sandbox_session_t  *s;
-
-    s = ctx->dagger;
-
-    /* in seconds, in the place of the base */
-
-    preamble->base = (uint16_t) ngx_min(s->zone->idle / 1000,
-                                        NGX_HTTP_SANDBOX_DAGGER_IDLE);
-
-    ngx_memcpy(preamble->key, s->secret, SANDBOX_WIRE_KEY_SIZE);
-}
-
-
-/* whether engines are there their owner says */
-
-static void
-ngx_http_sandbox_dagger_report(ngx_http_request_t *r,
-    ngx_http_sandbox_status_e status, const char *reason)
-{
-    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "http sandbox agent: %ui", (ngx_uint_t) status);
-}
-
-
-/* another one is the session's agent by now, or this one of another owner */
-
-static ngx_int_t
-ngx_http_sandbox_dagger_refused(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx)
-{
-    ngx_str_t                   *code;
-    ngx_http_sandbox_session_t  *s;
-
-    s = ctx->dagger;
-    code = &ctx->problem.code;
-
-    if ((code->len != sizeof("fenced") - 1
-         || ngx_strncmp(code->data, "fenced", code->len) != 0)
-        && (code->len != sizeof("unauthorized_peer") - 1
-            || ngx_strncmp(code->data, "unauthorized_peer", code->len) != 0))
-    {
-        return NGX_DECLINED;
-    }
-
-    ngx_http_sandbox_agent_silent(s->zone, ctx->session, s->agent.address);
-
-    if (s->sends > 1) {
-        return NGX_DECLINED;
-    }
-
-    if (!ngx_http_sandbox_peer_repeatable(s)) {
-        ngx_http_sandbox_refuse(ctx, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                "runner_lost",
-                                "The sandbox has another agent by now; "
-                                "nothing was started.");
-        ctx->problem.retry_after = NGX_HTTP_SANDBOX_RETRY_AFTER;
-        return NGX_DECLINED;
-    }
-
-    ngx_http_sandbox_peer_repeat(s);
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_http_sandbox_dagger_ended(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx)
-{
-    ngx_http_sandbox_session_t  *s;
-
-    s = ctx->dagger;
-
-    if (ctx->problem.status) {
-        return;
-    }
-
-    /* who reads the answer slowly keeps no other command from running */
-
-    ngx_http_sandbox_dagger_give(s);
-
-    switch (ctx->wire.operation) {
-
-    case SANDBOX_OPERATION_DELETE:
-        ngx_http_sandbox_agent_forget(s->zone, ctx->session);
-        break;
-
-    case SANDBOX_OPERATION_COMMAND:
-        ngx_http_sandbox_dagger_result(s);
-        break;
-
-    case SANDBOX_OPERATION_RESET:
-        ngx_http_sandbox_dagger_note(s,
-                              ctx->wire.result.number[SANDBOX_TAG_INSTANCE]);
-        break;
-
-    case SANDBOX_OPERATION_FILE_WRITE:
-
-        /* where it is; what is new about it the next command tells */
-
-        ngx_http_sandbox_dagger_note(s, 0);
-    }
-}
-
-
-/*
- * A sandbox that was made for this, though there was one and nobody wanted a
- * fresh one: the engine has lost it.
- */
-
-static void
-ngx_http_sandbox_dagger_result(ngx_http_sandbox_session_t *s)
-{
-    uint64_t                    instance;
-    ngx_http_sandbox_agent_t    agent;
-    ngx_http_sandbox_result_t  *result;
-
-    result = &s->ctx->wire.result;
-    instance = result->number[SANDBOX_TAG_INSTANCE];
-
-    if (ngx_http_sandbox_agent_peek(s->zone, s->ctx->session, &agent)
-        == NGX_OK)
-    {
-        s->agent.instance = agent.instance;
-        s->agent.stored = agent.stored;
-    }
-
-    if (result->number[SANDBOX_TAG_CREATED] && s->agent.instance
-        && instance > s->agent.instance && !s->fresh
-        && s->lost == NGX_HTTP_SANDBOX_KEPT)
-    {
-        s->lost = NGX_HTTP_SANDBOX_WIPED;
-        ngx_log_error(NGX_LOG_WARN, s->request->connection->log, 0,
-                      "sandbox: engine \"%V\" has lost the files of a "
-                      "conversation: an engine that is killed wipes its "
-                      "volumes when it starts", &s->engine->name);
-    }
-
-    if (result->number[SANDBOX_TAG_OUTCOME] != SANDBOX_OUTCOME_DELETED) {
-        ngx_http_sandbox_dagger_note(s, instance);
-    }
-}
-
-
-/* zone and store learn of it, unless they know; instances rise */
-
-static void
-ngx_http_sandbox_dagger_note(ngx_http_sandbox_session_t *s, uint64_t instance)
-{
-    ngx_uint_t  same;
-
-    if (instance <= s->agent.instance) {
-        instance = s->agent.instance;
-    }
-
-    same = (s->agent.stored && instance == s->agent.instance);
-
-    if (same && s->agent.lost == NGX_HTTP_SANDBOX_KEPT) {
-        return;
-    }
-
-    s->agent.instance = instance;
-    s->agent.stored = 1;
-
-    /* a command's result has told it */
-
-    if (s->ctx->wire.operation == SANDBOX_OPERATION_COMMAND) {
-        s->agent.lost = NGX_HTTP_SANDBOX_KEPT;
-    }
-
-    ngx_http_sandbox_agent_result(s->zone, s->ctx->session, &s->agent);
-
-    if (!same) {
-        ngx_http_sandbox_record_write(s, instance);
-    }
-}
-
-
-/* to ask all engines would start all agents */
-
-static time_t
-ngx_http_sandbox_dagger_listed(ngx_http_request_t *r, const u_char *session)
-{
-    ngx_http_sandbox_agent_t       agent;
-    ngx_http_sandbox_main_conf_t  *smcf;
-
-    smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
-
-    return ngx_http_sandbox_agent_peek(&smcf->zone, session, &agent)
-           == NGX_OK ? agent.used : -1;
-}
-
-
-static ngx_int_t
-ngx_http_sandbox_dagger_notice(ngx_http_sandbox_ctx_t *ctx, ngx_str_t *code,
-    ngx_str_t *detail)
-{
-    ngx_http_sandbox_session_t  *s;
-
-    s = ctx->dagger;
-
-    if (s == NULL || s->lost == NGX_HTTP_SANDBOX_KEPT) {
-        return NGX_DECLINED;
-    }
-
-    ngx_str_set(code, "sandbox_lost");
-
-    if (s->lost == NGX_HTTP_SANDBOX_MOVED) {
-        ngx_str_set(detail, "The sandbox is a new one, its engine is gone: "
-                            "only attachments and skills are there again.");
-
-    } else {
-        ngx_str_set(detail, "The sandbox is a new one, its engine lost its "
-                            "files: only attachments and skills are there "
-                            "again.");
-    }
-
-    return NGX_OK;
 }

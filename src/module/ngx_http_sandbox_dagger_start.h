@@ -80,6 +80,13 @@ struct ngx_http_sandbox_session_s {
 
 /* ngx_http_sandbox_dagger_start.c */
 
+/* The request's, made with its first operation; NULL: no memory. */
+ngx_http_sandbox_session_t *ngx_http_sandbox_dagger_session(
+    ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx);
+
+/* Its run slot goes back, if it has one. */
+void ngx_http_sandbox_dagger_give(ngx_http_sandbox_session_t *s);
+
 /* The problem goes to the client, whatever waits for an answer. */
 ngx_int_t ngx_http_sandbox_dagger_refuse(ngx_http_sandbox_session_t *s,
     ngx_uint_t status, const char *code, const char *detail);
@@ -115,6 +122,10 @@ ngx_int_t ngx_http_sandbox_dagger_unreached(ngx_http_sandbox_session_t *s);
 
 /* s->found, then ngx_http_sandbox_dagger_choose(). */
 ngx_int_t ngx_http_sandbox_record_read(ngx_http_sandbox_session_t *s);
+
+/* s->found from s->record, if that is one (s->recorded). */
+void ngx_http_sandbox_record_known(ngx_http_sandbox_session_t *s);
+
 void ngx_http_sandbox_record_write(ngx_http_sandbox_session_t *s,
     uint64_t instance);
 

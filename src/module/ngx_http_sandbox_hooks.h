@@ -8,6 +8,7 @@
 
 
 #include "ngx_http_sandbox.h"
+#include "sandbox_store_engine.h"
 
 
 struct ngx_http_sandbox_hooks_s {
@@ -31,6 +32,14 @@ struct ngx_http_sandbox_hooks_s {
     /* RESULT or ERROR is here */
     void                         (*ended)(ngx_http_request_t *r,
                                           ngx_http_sandbox_ctx_t *ctx);
+
+    /*
+     * What the store knew of a conversation that is being deleted, before the
+     * operation starts.  NULL: nobody asks.
+     */
+    ngx_int_t                    (*recorded)(ngx_http_request_t *r,
+                                          ngx_http_sandbox_ctx_t *ctx,
+                                          sandbox_store_engine_t *record);
 
     /*
      * Of a list of conversations, without asking anybody: when one's sandbox

@@ -37,6 +37,7 @@ static const ngx_http_sandbox_hooks_t  ngx_http_sandbox_local_hooks = {
     ngx_http_sandbox_local_refused,
     ngx_http_sandbox_local_ended,
     NULL,
+    NULL,
     ngx_http_sandbox_local_notice
 };
 

@@ -293,6 +293,26 @@ def moved():
     same(len(second), 1)
 
 
+@test("dagger/delete: what is deleted is so on the engine that has it")
+def delete():
+    # moved away from where a hash would have it, then nginx forgets
+    engine, agent = holder("delete")
+    engine.down()
+    wait_for(lambda: run("delete").status == 200, 60, "another engine")
+    second = [e for e in world.engines if agent.session in e.volumes]
+    same(len(second), 1)
+    time.sleep(0.3)
+    g.end(g.nginx, signal.SIGTERM)
+    engine.generation += 1000
+    engine.up()
+    g.start_nginx()
+    ready()
+    before = len(second[0].queries)
+    same(g.request("DELETE", "v1/conversations/delete").status, 204)
+    check(len(second[0].queries) > before, "the engine that has it")
+    check(agent.session not in engine.volumes, "the other was not asked")
+
+
 @test("dagger/none: no engine at all is said at once, everywhere")
 def none():
     for engine in world.engines:
