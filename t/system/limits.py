@@ -415,7 +415,7 @@ def words():
     g.reload(location=caps(6))
 
 
-@test("limits/limits-reported: all of them")
+@test("limits/limits-reported: all of them", backends="local", why="caps")
 def reported():
     r = g.request("GET", "v1/limits").json
     want = {"memoryBytes": 128 << 20, "diskBytes": 256 << 20,
