@@ -226,6 +226,7 @@ struct agent_command_s {
     uint64_t               cpu_used;     /* us */
     uint64_t               oom_kills;
     uint64_t               memory_peak;  /* bytes */
+    uint64_t               written;      /* bytes, as its keeper knows */
 };
 
 

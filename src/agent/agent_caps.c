@@ -131,7 +131,7 @@ agent_caps_start(void)
 
 
 void
-agent_caps_ended(pid_t keeper, uint64_t memory)
+agent_caps_ended(pid_t keeper, uint64_t memory, uint64_t written)
 {
     unsigned          list;
     agent_command_t  *command;
@@ -142,6 +142,8 @@ agent_caps_ended(pid_t keeper, uint64_t memory)
          command = agent_caps_next(command, &list))
     {
         if (command->pid == keeper) {
+            command->written = written;
+
             if (memory > command->memory_peak) {
                 command->memory_peak = memory;
             }
@@ -155,21 +157,35 @@ agent_caps_ended(pid_t keeper, uint64_t memory)
 int
 agent_caps_settle(agent_command_t *command)
 {
+    uint64_t            least;
     agent_caps_look_t  *look;
 
     look = &agent_caps_looks[AGENT_MEASURE_DISK];
 
     if (!agent.tcp || command->code == 0 || command->spawn_failed
         || command->killed || !command->disk_room || agent_caps_full()
-        || !agent_caps_shrunk(AGENT_CAPS_MUCH)
         || agent_now_us() - command->ended > AGENT_CAPS_SETTLE * 1000)
     {
         return 0;
     }
 
-    if (look->pid == 0) {
-        agent_caps_measure(AGENT_MEASURE_DISK);
+    if (look->pid) {
+        return 1;
     }
+
+    if (look->started * 1000 > command->ended) {
+        return 0;
+    }
+
+    least = agent.measured && agent.caps.disk > agent.used.disk
+            ? (agent.caps.disk - agent.used.disk) / AGENT_CAPS_MUCH
+            : AGENT_CAPS_ROOM;
+
+    if (command->written < least && !agent_caps_shrunk(AGENT_CAPS_MUCH)) {
+        return 0;
+    }
+
+    agent_caps_measure(AGENT_MEASURE_DISK);
 
     return look->pid != 0;
 }

@@ -23,8 +23,11 @@ void agent_caps_take(const sandbox_preamble_t *preamble);
 /* A command is about to start: something is to be watched. */
 void agent_caps_start(void);
 
-/* What its keeper says: the most that one of its processes had. */
-void agent_caps_ended(pid_t keeper, uint64_t memory);
+/*
+ * What its keeper says: the most memory that one of its processes had, and
+ * what all of them wrote to disks.
+ */
+void agent_caps_ended(pid_t keeper, uint64_t memory, uint64_t written);
 
 /* 1: it failed, and the disk is looked at, which may be why: not for long. */
 int agent_caps_settle(agent_command_t *command);

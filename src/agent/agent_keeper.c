@@ -33,6 +33,7 @@ typedef struct {
     int       status;                    /* of the shell */
     uint64_t  cpu;                       /* us, of all that had ended */
     uint64_t  memory;                    /* bytes, of the largest of them */
+    uint64_t  written;                   /* bytes, to disks */
 } agent_keeper_end_t;
 
 
@@ -83,7 +84,7 @@ agent_keeper_read(void)
     n = read(agent_keeper_watch.fd, ends, sizeof(ends));
 
     for (i = 0; i < n / (ssize_t) sizeof(ends[0]); i++) {
-        agent_caps_ended(ends[i].keeper, ends[i].memory);
+        agent_caps_ended(ends[i].keeper, ends[i].memory, ends[i].written);
         agent_reap_ended(ends[i].keeper, ends[i].status, ends[i].cpu);
     }
 }
@@ -168,6 +169,7 @@ agent_keeper_main(const agent_program_t *program, agent_keeper_shell_t shell)
                            + usage.ru_stime.tv_sec) * 1000000
                           + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
                 end.memory = (uint64_t) usage.ru_maxrss * 1024;
+                end.written = (uint64_t) usage.ru_oublock * 512;
             }
 
             (void) !write(STDERR_FILENO, &end, sizeof(end));
