@@ -5,16 +5,24 @@ What a client must be able to rely on: nothing of anybody else's is ever in an
 answer, what was attached comes back, and what is lost is said, once.
 """
 
+import ctypes
 import os
 import pwd
+import shutil
+import subprocess
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
+import gateway_engine                                        # noqa: E402
+from gateway import BUILD, CACHE, MODULE, RUNNER, TOP        # noqa: E402
 from gateway import Gateway, wait_for                        # noqa: E402
-from tap import check, main, same, test                      # noqa: E402
+from tap import check, log, main, same, skip, test           # noqa: E402
+
+REAL = gateway_engine.REAL
+DEFAULT = "10.87.0"     # the network of an engine that was told no other
 
 STORE = "sandbox_store %s/store;"
 
@@ -247,6 +255,138 @@ def many():
             same((r.status, r.json["stdout"], r.json["sandboxId"]),
                  (200, "%d\n" % n, first))
         c.close()
+
+
+@test("dagger/environment: two variables, two lines, the spreadsheet job")
+def environment():
+    """By the defaults of a host: in a mount namespace where they are ours."""
+    if REAL is None and in_use(DEFAULT):
+        skip("%s.1 is somebody's on this machine" % DEFAULT)
+    with Environment() as g:
+        up = g.request("GET", "v1/limits").json
+        same((up["backend"], up["status"]), ("dagger", "ready"))
+        subprocess.run([sys.executable, TOP + "/t/data/make_signups.py",
+                        "make", g.path("in"), "--seed", "7"], check=True,
+                       stdout=subprocess.DEVNULL)
+        with open(g.path("in/q3-signups.csv"), "rb") as f:
+            data = f.read()
+        fs = "v1/conversations/job/fs/"
+        r = g.request("PUT", fs + "attachments/q3-signups.csv", data)
+        same(r.status, 201, "PUT")
+        with open(TOP + "/tools/demo-analysis.py") as f:
+            same(g.output("job", "python3 -", stdin=f.read()) != "", True)
+        os.mkdir(g.path("out"))
+        for name in ("signups-by-week.png", "signups-by-week.csv",
+                     "q3-signups-deduped.csv"):
+            r = g.request("GET", fs + name)
+            same(r.status, 200, name)
+            g.write("out/" + name, r.body)
+        subprocess.run([sys.executable, TOP + "/t/data/make_signups.py",
+                        "verify", g.path("in"), g.path("out"), "--clean",
+                        "q3-signups-deduped.csv"], check=True,
+                       stdout=subprocess.DEVNULL)
+        if g.engines.programs:
+            g.engines.programs[0].kill()
+            wait_for(lambda: g.request("GET", "health", token=None).json
+                     ["status"] == "unreachable", 60, "that it is noticed")
+            reason = g.request("GET", "v1/limits").json["reason"]
+            check(reason, "a reason")
+            same(g.command("new", "true").json["code"], "runner_unreachable")
+
+
+def in_use(prefix):
+    """Whether an address of a network is on an interface here."""
+    with open("/proc/net/fib_trie") as f:
+        return prefix + ".1\n" in f.read()
+
+
+class Environment(Gateway):
+    """Its configuration names neither backend, nor engine, nor owner."""
+
+    def __init__(self):
+        super().__init__(backend="dagger", mode="env")
+
+    def start_runner(self):
+        if self.engines is None:
+            self.engines = Named(self.state)
+        name = self.engines.names[0]
+        for key, value in (("ENABLED", "true"),
+                           ("DAGGER_RUNNER_HOST", name)):
+            os.environ["ARCHESTRA_CODE_RUNTIME_" + key] = value
+        # what a host has in its places, with nothing of ours left behind
+        os.mkdir(self.path("run"), 0o755)
+        libc = ctypes.CDLL(None, use_errno=True)
+        check(libc.unshare(0x20000) == 0, "unshare")
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none",
+                        "/run"], check=True)
+        os.mkdir("/run/sandbox", 0o755)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none",
+                        "/etc/nginx"], check=True)
+        shutil.copy(self.path("runner.key"), "/etc/nginx/sandbox-runner.key")
+        os.chmod("/etc/nginx/sandbox-runner.key", 0o600)
+        self.socket = "/run/sandbox/dagger.sock"
+        log(self.path("logs/runner.1.log"), "owner's log")
+        self.runner_number = 1
+        with open(self.path("logs/runner.1.log"), "ab") as out:
+            self.runner = subprocess.Popen(
+                [RUNNER, "--dagger", "--key-file",
+                 "/etc/nginx/sandbox-runner.key", "--peer-user", "www-data",
+                 "--socket-group", "www-data"], stdin=subprocess.DEVNULL,
+                stdout=out, stderr=out, start_new_session=True)
+        wait_for(lambda: os.path.exists(self.socket), 60, "its socket")
+
+    def configure(self, **changes):
+        self.options.update(changes)
+        o = self.options
+        self.write("nginx.conf", """
+load_module %s;
+user www-data;
+worker_processes 2;
+pid %s/nginx.pid;
+error_log %s/logs/error.log info;
+env ARCHESTRA_CODE_RUNTIME_ENABLED;
+env ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST;
+events { }
+http {
+    access_log off;
+    client_body_temp_path %s/tmp/body;
+    proxy_temp_path %s/tmp/proxy;
+    fastcgi_temp_path %s/tmp/fastcgi;
+    uwsgi_temp_path %s/tmp/uwsgi;
+    scgi_temp_path %s/tmp/scgi;
+    sandbox_dagger_image 127.0.0.1:%d/sandbox@%s;
+    %s
+    server {
+        listen 127.0.0.1:%d%s;
+        location /sandbox/ {
+            sandbox env;
+            sandbox_jwt_secret_file %s/jwt.key;
+        }
+    }
+}
+""" % ((MODULE,) + (self.dir,) * 7
+            + (self.registry, gateway_engine.image(TOP, BUILD, CACHE),
+               gateway_engine.REGISTRY % (self.registry, CACHE + "/registry"),
+               self.port, " http2" if o["h2"] else "", self.dir)))
+
+
+class Named(gateway_engine.Engines):
+    """One at the addresses that an engine has by default."""
+
+    def __init__(self, folder):
+        if REAL:
+            super().__init__(folder)
+            return
+        from engine_program import Program
+        os.makedirs(folder + "/engine.0", exist_ok=True)
+        program = Program(root=folder + "/engine.0",
+                          python=gateway_engine.PYTHON)
+        program.prefix = DEFAULT
+        program.start()
+        log(program.log, "engine")
+        self.programs = [program]
+        self.names = [program.address]
 
 
 if __name__ == "__main__":
