@@ -33,7 +33,8 @@
 #define AGENT_CAPS_DISK_SELDOM 60000     /* where nothing was written */
 #define AGENT_CAPS_DISK_OFTEN  200
 #define AGENT_CAPS_DISK_IDLE   500
-#define AGENT_CAPS_MEASURE     40000     /* then it is ended */
+#define AGENT_CAPS_MEMORY_MOST 10000     /* then it is ended */
+#define AGENT_CAPS_DISK_MOST   40000
 #define AGENT_CAPS_KILLED      2000      /* until what was ended is gone */
 #define AGENT_CAPS_SWEEP       500       /* until ending one was enough */
 #define AGENT_CAPS_SETTLE      1000      /* an answer waits for the disk */
@@ -68,6 +69,7 @@ typedef struct {
 
 
 static void agent_caps_look(agent_timer_t *timer);
+static void agent_caps_overdue(agent_caps_look_t *look, uint64_t most);
 static uint64_t agent_caps_memory(void);
 static void agent_caps_disk(int busy);
 static void agent_caps_measure(agent_measure_e what);
@@ -292,6 +294,11 @@ agent_caps_look(agent_timer_t *timer)
 
     busy = agent.running != NULL || agent.background || agent.left;
 
+    agent_caps_overdue(&agent_caps_looks[AGENT_MEASURE_MEMORY],
+                       AGENT_CAPS_MEMORY_MOST);
+    agent_caps_overdue(&agent_caps_looks[AGENT_MEASURE_DISK],
+                       AGENT_CAPS_DISK_MOST);
+
     next = busy ? agent_caps_memory() : 0;
     agent_caps_disk(busy);
 
@@ -302,7 +309,8 @@ agent_caps_look(agent_timer_t *timer)
         agent.used.processes = 0;
 
         if (!agent_caps_looks[AGENT_MEASURE_DISK].wanted
-            && agent_caps_looks[AGENT_MEASURE_DISK].pid == 0)
+            && agent_caps_looks[AGENT_MEASURE_DISK].pid == 0
+            && agent_caps_looks[AGENT_MEASURE_MEMORY].pid == 0)
         {
             return;
         }
@@ -311,6 +319,17 @@ agent_caps_look(agent_timer_t *timer)
     }
 
     agent_timer_set(timer, next);
+}
+
+
+/* A process that holds another one up as it is looked into holds us not. */
+
+static void
+agent_caps_overdue(agent_caps_look_t *look, uint64_t most)
+{
+    if (look->pid && agent_now_ms() - look->started > most) {
+        (void) kill(look->pid, SIGKILL);
+    }
 }
 
 
@@ -387,10 +406,6 @@ agent_caps_disk(int busy)
     now = agent_now_ms();
 
     if (look->pid) {
-        if (now - look->started > AGENT_CAPS_MEASURE) {
-            (void) kill(look->pid, SIGKILL);
-        }
-
         return;
     }
 
