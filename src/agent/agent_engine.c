@@ -211,6 +211,13 @@ agent_engine_owned(void)
 
 
 void
+agent_engine_look(void)
+{
+    agent_timer_set(&agent_engine_timer, 1);
+}
+
+
+void
 agent_engine_stop(void)
 {
     agent_timer_clear(&agent_engine_timer);

@@ -70,8 +70,9 @@ int agent_engine_init(char **environment);
 /* Volumes, owner, lock, what there is.  0, or a status to exit with. */
 int agent_engine_start(void);
 
-/* The volume is still ours. */
+/* The volume is still ours; and it is looked at soon, from the event loop. */
 int agent_engine_owned(void);
+void agent_engine_look(void);
 
 /*
  * Ends all, and then itself; what runs is lost.  Who comes is to ask the engine

@@ -171,7 +171,9 @@ agent_engine_empty_keep(const char *name, int all)
     size_t       i;
     const char  *place;
 
-    static const char  *meta[] = { "lock", "owner", "owner.lock", "state" };
+    static const char  *meta[] = {
+        "lock", "owner", "owner.new", "owner.lock", "state"
+    };
 
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
         return 1;

@@ -47,8 +47,10 @@ agent_engine_admit(const sandbox_preamble_t *preamble, const char **detail)
     if (agent.stopping || !agent_engine_owned()) {
         *detail = "Another agent has the volumes of the session.";
 
+        /* not at once: whoever calls is at work with a connection */
+
         if (!agent.stopping) {
-            agent_engine_stop();
+            agent_engine_look();
         }
 
         return "fenced";
