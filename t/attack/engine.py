@@ -264,12 +264,14 @@ def memory():
 @test("attack/engine-bombs-of-the-disk")
 def disk():
     for name, text in (
-            ("small files", "python3 -c \"\nimport os\ni = 0\nwhile True:\n"
-             "  i += 1\n  try: open('s%d' % i, 'w').write('x' * 4000)\n"
+            # not at full speed: all of it is to be removed again
+            ("small files", "python3 -c \"\nimport os, time\ni = 0\n"
+             "while True:\n  i += 1\n  if i % 4 == 0: time.sleep(0.001)\n"
+             "  try: open('s%d' % i, 'w').write('x' * 4000)\n"
              "  except OSError: pass\""),
             ("deep", "python3 -c \"\nimport os, time\nwhile True:\n"
              "  try:\n    os.mkdir('d'); os.chdir('d')\n"
-             "    open('f', 'w').write('x' * 100000)\n"
+             "    open('f', 'w').write('x' * 100000); time.sleep(0.002)\n"
              "  except OSError: time.sleep(0.1)\""),
             ("no names", "python3 -c \"\nimport os, time\nfds = []\n"
              "while True:\n  fds.append(os.open('.', os.O_TMPFILE | "
