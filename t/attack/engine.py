@@ -266,8 +266,8 @@ def disk():
     for name, text in (
             # not at full speed: all of it is to be removed again
             ("small files", "python3 -c \"\nimport os, time\ni = 0\n"
-             "while True:\n  i += 1\n  if i % 4 == 0: time.sleep(0.001)\n"
-             "  try: open('s%d' % i, 'w').write('x' * 4000)\n"
+             "while True:\n  i += 1\n  if i % 2 == 0: time.sleep(0.001)\n"
+             "  try: open('s%d' % i, 'w').write('x' * 16000)\n"
              "  except OSError: pass\""),
             ("deep", "python3 -c \"\nimport os, time\nwhile True:\n"
              "  try:\n    os.mkdir('d'); os.chdir('d')\n"
