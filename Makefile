@@ -71,8 +71,9 @@ help:
 #: make          module, runner, agent, sandboxctl into build/
 #: make deps     root: install the Debian packages that are missing
 #: make base     root: the base image, once for each recipe; WHEELHOUSE=1: with
-#:               common Python packages as files, for "uv add" without network
-#: make registry root: the image with the agent, for container engines
+#:               common Python packages as files, for "uv add" without network;
+#:               and the same with the agent for container engines, as files
+#:               that nginx serves (make registry)
 #: make demo     root: all of it, then the spreadsheet job over HTTP
 #: make run      root: gateway and runner on 127.0.0.1:PORT, Ctrl-C ends both;
 #:               BACKEND=dagger DAGGER=tcp://HOST:PORT, also of demo: on an engine
@@ -148,7 +149,9 @@ deps:
 run-deps:
 	@tools/deps --install run
 
-base: run-deps
+base: registry
+
+base-image: run-deps
 	@base/build $(if $(WHEELHOUSE),--wheelhouse) --cache $(CACHE) > /dev/null
 
 root:
@@ -158,22 +161,22 @@ root:
 	         exit 1; }
 
 registry: run-deps
-	@$(MAKE) --no-print-directory all base
+	@$(MAKE) --no-print-directory all base-image
 	@tools/registry $(CACHE)/base/current/rootfs $(BUILD)/sandbox-agent \
 	    $(CACHE)/registry
 
 demo: root run-deps
-	@$(MAKE) --no-print-directory all base
+	@$(MAKE) --no-print-directory all base-image
 	@BUILD=$(BUILD) CACHE=$(CACHE) SEED='$(SEED)' INPUT='$(INPUT)' \
 	    BACKEND='$(BACKEND)' DAGGER='$(DAGGER)' tools/demo
 
 run: root run-deps
-	@$(MAKE) --no-print-directory all base
+	@$(MAKE) --no-print-directory all base-image
 	@BUILD=$(BUILD) CACHE=$(CACHE) PORT='$(PORT)' STATE='$(STATE)' \
 	    CONF='$(CONF)' BACKEND='$(BACKEND)' DAGGER='$(DAGGER)' exec tools/run
 
 test: root deps
-	@$(MAKE) --no-print-directory -j3 all base
+	@$(MAKE) --no-print-directory -j3 all base-image
 	@BUILD=$(BUILD) CACHE=$(CACHE) t/run $(filter dagger,$(BACKEND))
 
 check: all
@@ -205,5 +208,6 @@ clean:
 
 FORCE:
 
-.PHONY: all help build-deps deps root run-deps base registry demo run test check \
+.PHONY: all help build-deps deps root run-deps base base-image registry demo \
+        run test check \
         bench bench-bombs install uninstall clean FORCE
