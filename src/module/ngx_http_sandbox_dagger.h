@@ -104,7 +104,8 @@ struct ngx_http_sandbox_query_s {
     /*
      * NGX_OK: root is the answer, and has "data".  NGX_DECLINED: the engine
      * says why not in message, which is fit for a log and for clients;
-     * exit_code, output and so on are set if it was an EXEC_ERROR.
+     * exit_code, output and so on are set if it was an EXEC_ERROR; begun: it
+     * was the exec that failed, or was ended, which may have done something.
      * NGX_ABORT: no answer; nothing was connected to.  NGX_ERROR: the
      * connection was lost, or the answer is no answer, or time ran out: what
      * was asked for may still happen.  Freed with the pool.
@@ -114,6 +115,7 @@ struct ngx_http_sandbox_query_s {
     ngx_str_t                      message;
     ngx_int_t                      exit_code;
     ngx_uint_t                     exec_error;
+    ngx_uint_t                     begun;
     ngx_str_t                      output;
     ngx_str_t                      errors;       /* its stderr */
 };

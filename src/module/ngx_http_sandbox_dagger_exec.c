@@ -101,6 +101,12 @@ ngx_http_sandbox_exec(ngx_http_sandbox_session_t *s)
         return NGX_ERROR;
     }
 
+    /* one before it may have something left that nobody reads */
+
+    if (s->execution) {
+        ngx_http_sandbox_exec_close(s->execution);
+    }
+
     x->session = s;
     s->execution = x;
 
@@ -299,7 +305,10 @@ ngx_http_sandbox_exec_gather(ngx_http_sandbox_session_t *s)
 
         rc = ngx_http_sandbox_exec_take(x, x->piece, (size_t) n);
 
+        /* the answer ends the request: nothing more is read for it */
+
         if (rc == NGX_DECLINED) {
+            ngx_http_sandbox_exec_close(x);
             return ngx_http_sandbox_dagger_refuse(s,
                                               NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                               "body_too_large",
@@ -308,16 +317,14 @@ ngx_http_sandbox_exec_gather(ngx_http_sandbox_session_t *s)
                                               "67108864 bytes.");
         }
 
-        if (rc != NGX_OK) {
-            return NGX_ERROR;
+        if (rc == NGX_OK && x->state == NGX_HTTP_SANDBOX_EXEC_WHOLE) {
+            x->asked = 1;
+            rc = ngx_http_sandbox_exec_ask(x);
         }
 
-        if (x->state == NGX_HTTP_SANDBOX_EXEC_WHOLE) {
-            x->asked = 1;
-
-            if (ngx_http_sandbox_exec_ask(x) != NGX_OK) {
-                return NGX_ERROR;
-            }
+        if (rc != NGX_OK) {
+            ngx_http_sandbox_exec_close(x);
+            return NGX_ERROR;
         }
     }
 }
@@ -595,12 +602,14 @@ ngx_http_sandbox_exec_done(ngx_http_sandbox_session_t *s)
         ngx_del_timer(&x->timer);
     }
 
-    if (q->status != NGX_OK && !(q->status == NGX_DECLINED && q->exec_error)) {
-        return ngx_http_sandbox_exec_failed(s);
-    }
+    /* the upstream has gone: the request has its answer */
 
     if (x->connection == NULL) {
         return NGX_OK;
+    }
+
+    if (q->status != NGX_OK && !(q->status == NGX_DECLINED && q->exec_error)) {
+        return ngx_http_sandbox_exec_failed(s);
     }
 
     if (q->status == NGX_OK) {
@@ -618,6 +627,10 @@ ngx_http_sandbox_exec_done(ngx_http_sandbox_session_t *s)
         src.len--;
     }
 
+    /* of one that was killed the last letters may be missing */
+
+    src.len -= src.len % 4;
+
     x->answer = ngx_create_temp_buf(s->request->pool,
                                     ngx_base64_decoded_length(src.len) + 1);
     if (x->answer == NULL) {
@@ -633,11 +646,21 @@ ngx_http_sandbox_exec_done(ngx_http_sandbox_session_t *s)
         dst.len = 0;
     }
 
+    /* an agent that could say so much may have done it: not once more */
+
+    if (src.len && dst.len == 0) {
+        q->status = NGX_ERROR;
+    }
+
     if (dst.len == 0) {
         ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
                       "sandbox: an agent by an exec of engine \"%V\" gave no "
                       "answer: is the agent of \"sandbox_dagger_image\" of "
                       "this release?", &s->engine->name);
+    }
+
+    if (q->status == NGX_ERROR) {
+        return ngx_http_sandbox_exec_failed(s);
     }
 
     x->answer->last = dst.data + dst.len;
@@ -648,7 +671,7 @@ ngx_http_sandbox_exec_done(ngx_http_sandbox_session_t *s)
 }
 
 
-/* nothing has reached the client; what the engine refused has not begun */
+/* nothing has reached the client; a command that may have begun is lost */
 
 static ngx_int_t
 ngx_http_sandbox_exec_failed(ngx_http_sandbox_session_t *s)
@@ -662,7 +685,9 @@ ngx_http_sandbox_exec_failed(ngx_http_sandbox_session_t *s)
     ngx_http_sandbox_engines_doubt(s->zone);
     ngx_http_sandbox_exec_close(s->execution);
 
-    if (q->status == NGX_ERROR) {
+    if (q->status == NGX_ERROR
+        || (q->begun && s->ctx->wire.operation == SANDBOX_OPERATION_COMMAND))
+    {
         return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_SERVICE_UNAVAILABLE,
                                               "runner_lost",
                                               "The engine stopped answering; "

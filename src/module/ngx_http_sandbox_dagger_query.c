@@ -49,6 +49,8 @@ typedef struct {
 } ngx_http_sandbox_question_t;
 
 
+static void ngx_http_sandbox_query_count(ngx_http_sandbox_question_t *qn,
+    ngx_http_sandbox_engine_counter_e counter);
 static ngx_chain_t *ngx_http_sandbox_query_build(ngx_http_request_t *r,
     ngx_http_sandbox_query_t *q);
 static ngx_int_t ngx_http_sandbox_query_connect(
@@ -115,6 +117,7 @@ ngx_http_sandbox_query(ngx_http_request_t *r, ngx_http_sandbox_query_t *q)
     q->status = NGX_ERROR;
     q->root = NULL;
     q->exec_error = 0;
+    q->begun = 0;
     q->exit_code = -1;
     ngx_str_null(&q->message);
     ngx_str_null(&q->output);
@@ -128,7 +131,22 @@ ngx_http_sandbox_query(ngx_http_request_t *r, ngx_http_sandbox_query_t *q)
         return NGX_ERROR;
     }
 
+    ngx_http_sandbox_query_count(qn, NGX_HTTP_SANDBOX_ENGINE_QUERIES);
+
     return NGX_OK;
+}
+
+
+static void
+ngx_http_sandbox_query_count(ngx_http_sandbox_question_t *qn,
+    ngx_http_sandbox_engine_counter_e counter)
+{
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(qn->request, ngx_http_sandbox_module);
+
+    ngx_http_sandbox_engine_count(&slcf->main->zone, qn->query->engine,
+                                  counter);
 }
 
 
@@ -727,12 +745,25 @@ ngx_http_sandbox_query_bounded(const u_char *p, size_t n)
 static ngx_int_t
 ngx_http_sandbox_query_errors(ngx_http_sandbox_question_t *qn, json_t *error)
 {
-    json_int_t                 code;
-    json_t                    *extensions, *value;
+    size_t                     i;
+    json_t                    *extensions, *value, *path;
     ngx_str_t                  text;
+    json_int_t                 code;
     ngx_http_sandbox_query_t  *q;
 
     q = qn->query;
+
+    path = json_object_get(error, "path");
+
+    for (i = 0; i < json_array_size(path); i++) {
+        value = json_array_get(path, i);
+
+        if (json_is_string(value)
+            && ngx_strcmp(json_string_value(value), "withExec") == 0)
+        {
+            q->begun = 1;
+        }
+    }
 
     extensions = json_object_get(error, "extensions");
     ngx_http_sandbox_query_text(extensions, "_type", &text);
@@ -904,6 +935,10 @@ ngx_http_sandbox_query_done(ngx_http_sandbox_question_t *qn, ngx_int_t status)
     }
 
     r->connection->log->action = qn->action;
+
+    if (status != NGX_OK) {
+        ngx_http_sandbox_query_count(qn, NGX_HTTP_SANDBOX_ENGINE_FAILURES);
+    }
 
     qn->query->status = status;
     qn->query->handler(r, qn->query);

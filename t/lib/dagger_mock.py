@@ -179,6 +179,7 @@ class Engine:
         self.delay = 0              # seconds, before one listens
         self.hang = set()           # "volumes", "service", "exec": no answer
         self.refuse = {}            # likewise: a sentence
+        self.path = None            # of such an error
         self.ready = True           # as the owner tells it
         self.proxy = None           # likewise: of egress, "ADDRESS:PORT"
         self.generation = int(time.time() * 1000) + number
@@ -281,7 +282,8 @@ class Engine:
 
     def answer(self, sock, data=None, error=None):
         out = {"data": data} if error is None else \
-            {"data": None, "errors": [{"message": error}]}
+            {"data": None, "errors": [dict({"message": error}, **(
+                {"path": self.path} if self.path else {}))]}
         out = json.dumps(out).encode()
         sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
                      b"Content-Length: %d\r\nConnection: close\r\n\r\n"
