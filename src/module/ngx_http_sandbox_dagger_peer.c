@@ -19,6 +19,8 @@
 
 
 static void ngx_http_sandbox_peer_resolved(ngx_resolver_ctx_t *resolving);
+static ngx_uint_t ngx_http_sandbox_peer_astray(ngx_http_sandbox_session_t *s,
+    in_addr_t address);
 static ngx_int_t ngx_http_sandbox_peer_found(ngx_http_sandbox_session_t *s);
 static ngx_int_t ngx_http_sandbox_peer_retry(ngx_http_sandbox_session_t *s);
 static void ngx_http_sandbox_peer_event(ngx_event_t *ev);
@@ -94,6 +96,21 @@ ngx_http_sandbox_peer_resolved(ngx_resolver_ctx_t *resolving)
 
         if (resolving->addrs[i].sockaddr->sa_family == AF_INET) {
             sin = (struct sockaddr_in *) resolving->addrs[i].sockaddr;
+
+            if (ngx_http_sandbox_peer_astray(s, sin->sin_addr.s_addr)) {
+                s->name.data = s->text;
+                s->name.len = ngx_sock_ntop((struct sockaddr *) sin,
+                                            sizeof(struct sockaddr_in),
+                                            s->text, NGX_SOCKADDR_STRLEN, 0);
+
+                ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                              "sandbox: \"resolver=\" of engine \"%V\" has "
+                              "for an agent the address %V, which is no "
+                              "container's: it is not connected to",
+                              &s->engine->name, &s->name);
+                continue;
+            }
+
             s->agent.address = sin->sin_addr.s_addr;
             break;
         }
@@ -107,6 +124,37 @@ ngx_http_sandbox_peer_resolved(ngx_resolver_ctx_t *resolving)
     /* what follows may end the request: from an event of its own */
 
     ngx_http_sandbox_dagger_later(s, 0, ngx_http_sandbox_peer_found);
+}
+
+
+/*
+ * Whoever answers for an engine must not lead us to services of this host, or
+ * to those that a cloud has for it.  On loopback itself he may be trusted.
+ */
+
+static ngx_uint_t
+ngx_http_sandbox_peer_astray(ngx_http_sandbox_session_t *s, in_addr_t address)
+{
+    uint32_t                    host, own;
+    struct sockaddr            *sa;
+    ngx_resolver_connection_t  *rec;
+
+    host = ntohl(address);
+
+    if (host >> 24 != 127) {
+        return host >> 24 == 0 || host >> 16 == 0xa9fe || host >> 28 >= 0xe;
+    }
+
+    rec = s->engine->resolver->connections.elts;
+    sa = rec[0].sockaddr;
+
+    if (sa->sa_family != AF_INET) {
+        return 1;
+    }
+
+    own = ntohl(((struct sockaddr_in *) sa)->sin_addr.s_addr);
+
+    return own >> 24 != 127;
 }
 
 

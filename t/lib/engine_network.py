@@ -127,7 +127,8 @@ class Network:
         self.lock = threading.Lock()
         self.names = {}             # of services, in full: address
         self.mode = lambda: ""      # "silent": no name is answered; "astray":
-                                    # each name has an address of nobody
+                                    # each name has an address of nobody; or an
+                                    # address, which each has then
         self.asked = []             # names, in order
         self.count = 0
         self.used = set()
@@ -263,6 +264,8 @@ class Network:
             return struct.pack(">6H", number, flags, 1, 0, 0, 0) + question
         if mode == "astray":
             address = self.prefix + ".254"
+        elif mode:
+            address = mode
         return struct.pack(">6H", number, 0x8580, 1, 1, 0, 0) + question \
             + b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 0, 4) \
             + socket.inet_aton(address)

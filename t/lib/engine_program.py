@@ -181,7 +181,8 @@ class Program:
                                      self.prefix.split(".")[1:])
 
     def names(self, mode=""):
-        """"silent": no name is answered; "astray": with nobody's address."""
+        """"silent": no name is answered; "astray": with nobody's address; an
+        address: with that."""
         with open(self.root + "/engine.names", "w") as f:
             f.write(mode)
 
