@@ -30,6 +30,7 @@
 #define AGENT_ENGINE_PREFIX   "SANDBOX_ENGINE_"
 #define AGENT_ENGINE_ALL      7          /* three of its variables */
 #define AGENT_ENGINE_IDLE     600        /* s */
+#define AGENT_ENGINE_UNUSED   10         /* s, without a sandbox */
 #define AGENT_ENGINE_SAVE     5000       /* ms, between writes */
 #define AGENT_ENGINE_TICK     500        /* ms */
 #define AGENT_ENGINE_LOCK     15000      /* ms, for the agent before us */
@@ -650,19 +651,30 @@ agent_engine_untold(void)
 static void
 agent_engine_tick(agent_timer_t *timer)
 {
+    uint64_t  idle;
+
     if (!agent_engine_owned()) {
         agent_log("another agent has the volumes: this one ends");
         agent_engine_stop();
         return;
     }
 
+    idle = agent_engine_idle;
+
+    /* somebody has asked whether there is one: names cost nothing to make up */
+
+    if (agent_engine_state.phase == AGENT_ENGINE_NONE
+        && idle > AGENT_ENGINE_UNUSED)
+    {
+        idle = AGENT_ENGINE_UNUSED;
+    }
+
     if (agent_engine_busy()) {
         agent_engine_use();
 
-    } else if (agent_now_ms() - agent_engine_used >= agent_engine_idle * 1000)
-    {
+    } else if (agent_now_ms() - agent_engine_used >= idle * 1000) {
         agent_log("nobody has used the sandbox for %u s: its agent ends, its "
-                  "files stay", (unsigned) agent_engine_idle);
+                  "files stay", (unsigned) idle);
         agent_engine_stop();
         return;
     }

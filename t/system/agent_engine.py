@@ -424,6 +424,10 @@ def idle():
     same(box.ask(wire.STATUS, base=1).result["COMMANDS"], 3)
     same(box.gone(), 0, box.log())
     silent.close()
+    # where there is no sandbox nobody has to be kept for it
+    box = Box(Volumes())
+    box.ask(wire.STATUS, base=600)
+    same(box.gone(), 0, box.log())
 
 
 @test("agent/engine-fresh")
