@@ -536,8 +536,9 @@ ngx_http_sandbox_peer_unheard(ngx_http_sandbox_session_t *s)
 ngx_uint_t
 ngx_http_sandbox_peer_repeatable(ngx_http_sandbox_session_t *s)
 {
-    return !s->request->request_body_no_buffering
-           || !s->request->upstream->request_sent;
+    return !ngx_http_sandbox_stage_sent(s->ctx)
+           && (!s->request->request_body_no_buffering
+               || !s->request->upstream->request_sent);
 }
 
 

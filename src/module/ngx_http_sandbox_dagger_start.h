@@ -167,7 +167,7 @@ ngx_int_t ngx_http_sandbox_peer_connect(ngx_http_sandbox_session_t *s);
 /* s->peer.connection is there, and the operation goes over it. */
 ngx_int_t ngx_http_sandbox_peer_send(ngx_http_sandbox_session_t *s);
 
-/* 1: nothing of a body is gone that could not be sent again. */
+/* 1: nothing of a body, or of files, is gone that can't be sent again. */
 ngx_uint_t ngx_http_sandbox_peer_repeatable(ngx_http_sandbox_session_t *s);
 
 /* The operation is sent once more, from an event; the upstream is silent. */

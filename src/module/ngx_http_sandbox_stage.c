@@ -460,6 +460,21 @@ ngx_http_sandbox_stage_bodies(ngx_http_sandbox_ctx_t *ctx)
 }
 
 
+ngx_uint_t
+ngx_http_sandbox_stage_sent(ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; ngx_http_sandbox_stage_bodies(ctx) && i < ctx->stage->n; i++) {
+        if (ctx->stage->files[i].file.fd == NGX_INVALID_FILE) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 ngx_int_t
 ngx_http_sandbox_stage_needed(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)

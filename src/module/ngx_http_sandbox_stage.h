@@ -37,6 +37,9 @@ void ngx_http_sandbox_upstream_leave(ngx_http_request_t *r);
 /* 1: files follow stdin in the body, so it can't be sent again as it is. */
 ngx_uint_t ngx_http_sandbox_stage_bodies(ngx_http_sandbox_ctx_t *ctx);
 
+/* 1: some of them are closed, as all was sent: there is no second time. */
+ngx_uint_t ngx_http_sandbox_stage_sent(ngx_http_sandbox_ctx_t *ctx);
+
 /* Length of a command's body, for the preamble. */
 uint64_t ngx_http_sandbox_stage_length(ngx_http_sandbox_ctx_t *ctx);
 

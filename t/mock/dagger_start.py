@@ -591,6 +591,19 @@ def through(e, engine):
     r = e.command("far",
                   "mock: 1:needed=0 1:error=stage_needed 2:stdout=staged")
     same((r.status, r.json["stdout"]), (200, "staged"), r)
+    # with files, which are read once, nothing goes twice
+    do_exec, asked = engine.do_exec, engine.queries.count("exec")
+
+    def needed(text):
+        engine.refuse["exec"] = "not now"
+        return do_exec(text)
+
+    engine.do_exec = needed
+    r = e.command("far", "mock: 1:needed=0 1:error=stage_needed")
+    same((r.status, r.json["code"]), (502, "engine_failed"), r)
+    same(engine.queries.count("exec"), asked + 2)
+    engine.do_exec = do_exec
+    engine.refuse.clear()
     # what has no way
     for r in (e.request("POST", c + "commands", {"command": "echo"},
                         headers={"Accept": "text/event-stream"}),
