@@ -627,8 +627,9 @@ ngx_http_sandbox_exec_done(ngx_http_sandbox_session_t *s)
         src.len--;
     }
 
-    /* of one that was killed the last letters may be missing */
+    /* of one that was killed the end is missing, perhaps that of HEAD */
 
+    s->told = (src.len != 0);
     src.len -= src.len % 4;
 
     x->answer = ngx_create_temp_buf(s->request->pool,
@@ -648,7 +649,7 @@ ngx_http_sandbox_exec_done(ngx_http_sandbox_session_t *s)
 
     /* an agent that could say so much may have done it: not once more */
 
-    if (src.len && dst.len == 0) {
+    if (s->told && dst.len == 0) {
         q->status = NGX_ERROR;
     }
 

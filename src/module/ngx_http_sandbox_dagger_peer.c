@@ -321,6 +321,7 @@ ngx_http_sandbox_peer_send(ngx_http_sandbox_session_t *s)
 {
     s->sends++;
     s->coming = 0;
+    s->told = 0;
 
     /* from here on it is the upstream's */
 
@@ -447,7 +448,8 @@ ngx_http_sandbox_peer_free(ngx_peer_connection_t *pc, void *data,
     wire = &s->ctx->wire;
 
     wire->connected = 1;
-    wire->timedout = (c != NULL && (c->read->timedout || c->write->timedout));
+    wire->timedout = s->told || (c != NULL && (c->read->timedout
+                                               || c->write->timedout));
 
     ngx_http_sandbox_agent_silent(s->zone, s->ctx->session,
                                   s->agent.address);
@@ -528,7 +530,7 @@ ngx_http_sandbox_peer_unheard(ngx_http_sandbox_session_t *s)
 
     wire = &s->ctx->wire;
 
-    return !wire->head_seen && !wire->done && !wire->bad
+    return !wire->head_seen && !wire->done && !wire->bad && !s->told
            && !s->request->upstream->header_sent;
 }
 

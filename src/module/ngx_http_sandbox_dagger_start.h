@@ -75,6 +75,7 @@ struct ngx_http_sandbox_session_s {
     unsigned                       near:1;       /* it was reached once */
     unsigned                       silent:1;     /* not even a refusal */
     unsigned                       fresh:1;      /* it was asked for */
+    unsigned                       told:1;       /* an exec said something */
 };
 
 

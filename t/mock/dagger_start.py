@@ -602,8 +602,24 @@ def through(e, engine):
     r = e.command("far", "mock: 1:needed=0 1:error=stage_needed")
     same((r.status, r.json["code"]), (502, "engine_failed"), r)
     same(engine.queries.count("exec"), asked + 2)
-    engine.do_exec = do_exec
     engine.refuse.clear()
+
+    # nor is a command begun again whose agent was killed at HEAD, or later
+    for text in ("AAAAAA==", "AAA", "[omitting 9 bytes]..."):
+        def killed(query):
+            data = do_exec(query)
+            leaf = data
+            while "stdout" not in leaf:
+                leaf, = leaf.values()
+            leaf["stdout"] = text
+            return data
+
+        engine.do_exec, asked = killed, engine.queries.count("exec")
+        r = e.command("far", "echo")
+        same((r.status, r.json["code"]), (503, "runner_lost"), r)
+        check("may still" in r.json["detail"], r)
+        same(engine.queries.count("exec"), asked + 1)
+    engine.do_exec = do_exec
     # what has no way
     for r in (e.request("POST", c + "commands", {"command": "echo"},
                         headers={"Accept": "text/event-stream"}),
