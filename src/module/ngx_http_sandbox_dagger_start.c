@@ -15,7 +15,9 @@
 #define NGX_HTTP_SANDBOX_DAGGER_COMING   6000    /* an agent, after its start */
 #define NGX_HTTP_SANDBOX_DAGGER_PAUSE    10
 
-#define NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS 3
+/* an agent that is given up is one, the question for another one too */
+
+#define NGX_HTTP_SANDBOX_DAGGER_ATTEMPTS 6
 
 #define NGX_HTTP_SANDBOX_DAGGER_QUIET    60      /* seconds, after the longest
                                                     command */
