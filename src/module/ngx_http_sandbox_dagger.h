@@ -97,6 +97,8 @@ struct ngx_http_sandbox_query_s {
                                                     "sandbox_connect_timeout" */
     ngx_uint_t                     stays;        /* 1: it goes on when the
                                                     client is gone */
+    ngx_uint_t                     needed;       /* 1: its answer is taken,
+                                                    whatever the tenant holds */
     void                          (*handler)(ngx_http_request_t *r,
                                              ngx_http_sandbox_query_t *q);
     void                          *data;
@@ -106,7 +108,8 @@ struct ngx_http_sandbox_query_s {
      * says why not in message, which is fit for a log and for clients;
      * exit_code, output and so on are set if it was an EXEC_ERROR; begun: it
      * was the exec that failed, or was ended, which may have done something.
-     * NGX_ABORT: no answer; nothing was connected to.  NGX_ERROR: the
+     * NGX_ABORT: no answer; nothing was connected to.  NGX_BUSY: the tenant
+     * has no memory for it, which ctx->problem says.  NGX_ERROR: the
      * connection was lost, or the answer is no answer, or time ran out: what
      * was asked for may still happen.  Freed with the pool.
      */

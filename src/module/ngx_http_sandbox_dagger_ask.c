@@ -211,6 +211,10 @@ ngx_http_sandbox_ask_exec(ngx_http_sandbox_session_t *s, ngx_chain_t *in,
     q->max = max;
     q->timeout = timeout;
     q->stays = stays;
+
+    /* what a command did is not to be had once more */
+
+    q->needed = (s->ctx->wire.operation == SANDBOX_OPERATION_COMMAND);
     q->handler = handler;
     q->data = s;
 

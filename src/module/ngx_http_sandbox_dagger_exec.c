@@ -324,18 +324,23 @@ ngx_http_sandbox_exec_gather(ngx_http_sandbox_session_t *s)
 
         if (rc != NGX_OK) {
             ngx_http_sandbox_exec_close(x);
-            return NGX_ERROR;
+            return rc == NGX_BUSY ? ngx_http_sandbox_dagger_problem(s)
+                                  : NGX_ERROR;
         }
     }
 }
 
 
-/* it is our own, so it is only counted; NGX_DECLINED: too much */
+/*
+ * It is our own, so it is only counted.  NGX_DECLINED: too much; NGX_BUSY: its
+ * tenant has no memory for it, which ctx->problem says.
+ */
 
 static ngx_int_t
 ngx_http_sandbox_exec_take(ngx_http_sandbox_exec_t *x, u_char *p, size_t n)
 {
-    size_t  m, want;
+    size_t     m, want;
+    ngx_int_t  rc;
 
     x->size += n;
 
@@ -343,8 +348,10 @@ ngx_http_sandbox_exec_take(ngx_http_sandbox_exec_t *x, u_char *p, size_t n)
         return NGX_DECLINED;
     }
 
-    if (ngx_http_sandbox_exec_encode(x, p, n) != NGX_OK) {
-        return NGX_ERROR;
+    rc = ngx_http_sandbox_exec_encode(x, p, n);
+
+    if (rc != NGX_OK) {
+        return rc;
     }
 
     while (n && x->state != NGX_HTTP_SANDBOX_EXEC_WHOLE) {
@@ -439,7 +446,8 @@ ngx_http_sandbox_exec_next(ngx_http_sandbox_exec_t *x)
 static ngx_int_t
 ngx_http_sandbox_exec_encode(ngx_http_sandbox_exec_t *x, u_char *p, size_t n)
 {
-    size_t  m;
+    size_t     m;
+    ngx_int_t  rc;
 
     while (n && x->carried && x->carried < 3) {
         x->carry[x->carried++] = *p++;
@@ -448,16 +456,18 @@ ngx_http_sandbox_exec_encode(ngx_http_sandbox_exec_t *x, u_char *p, size_t n)
 
     if (x->carried == 3) {
         x->carried = 0;
+        rc = ngx_http_sandbox_exec_text(x, x->carry, 3);
 
-        if (ngx_http_sandbox_exec_text(x, x->carry, 3) != NGX_OK) {
-            return NGX_ERROR;
+        if (rc != NGX_OK) {
+            return rc;
         }
     }
 
     m = n - n % 3;
+    rc = m ? ngx_http_sandbox_exec_text(x, p, m) : NGX_OK;
 
-    if (m && ngx_http_sandbox_exec_text(x, p, m) != NGX_OK) {
-        return NGX_ERROR;
+    if (rc != NGX_OK) {
+        return rc;
     }
 
     for ( /* void */ ; m < n; m++) {
@@ -471,11 +481,14 @@ ngx_http_sandbox_exec_encode(ngx_http_sandbox_exec_t *x, u_char *p, size_t n)
 static ngx_int_t
 ngx_http_sandbox_exec_text(ngx_http_sandbox_exec_t *x, u_char *p, size_t n)
 {
-    size_t        size;
-    ngx_buf_t    *b;
-    ngx_str_t     src, dst;
-    ngx_chain_t  *cl;
+    size_t                       size;
+    ngx_int_t                    rc;
+    ngx_buf_t                   *b;
+    ngx_str_t                    src, dst;
+    ngx_chain_t                 *cl;
+    ngx_http_sandbox_session_t  *s;
 
+    s = x->session;
     src.data = p;
     src.len = n;
 
@@ -484,15 +497,19 @@ ngx_http_sandbox_exec_text(ngx_http_sandbox_exec_t *x, u_char *p, size_t n)
 
     if (b == NULL || (size_t) (b->end - b->last) < size) {
 
-        b = ngx_create_temp_buf(x->session->request->pool,
-                                ngx_max(size, 4096));
-        cl = ngx_alloc_chain_link(x->session->request->pool);
+        size = ngx_max(size, 4096);
+        rc = ngx_http_sandbox_budget_take(s->request, s->ctx, size);
+
+        if (rc != NGX_OK) {
+            return rc == NGX_DECLINED ? NGX_BUSY : NGX_ERROR;
+        }
+
+        b = ngx_create_temp_buf(s->request->pool, size);
+        cl = ngx_alloc_chain_link(s->request->pool);
 
         if (b == NULL || cl == NULL) {
             return NGX_ERROR;
         }
-
-        ngx_http_sandbox_budget_add(x->session->ctx, b->end - b->start);
 
         cl->buf = b;
         cl->next = NULL;
@@ -519,6 +536,7 @@ static ngx_int_t
 ngx_http_sandbox_exec_ask(ngx_http_sandbox_exec_t *x)
 {
     size_t                        max;
+    ngx_int_t                     rc;
     ngx_msec_t                    timeout;
     ngx_uint_t                    command;
     ngx_http_sandbox_ctx_t       *ctx;
@@ -529,10 +547,11 @@ ngx_http_sandbox_exec_ask(ngx_http_sandbox_exec_t *x)
     ctx = s->ctx;
     slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
 
-    if (x->carried
-        && ngx_http_sandbox_exec_text(x, x->carry, x->carried) != NGX_OK)
-    {
-        return NGX_ERROR;
+    rc = x->carried ? ngx_http_sandbox_exec_text(x, x->carry, x->carried)
+                    : NGX_OK;
+
+    if (rc != NGX_OK) {
+        return rc;
     }
 
     command = (ctx->wire.operation == SANDBOX_OPERATION_COMMAND);
@@ -606,6 +625,11 @@ ngx_http_sandbox_exec_done(ngx_http_sandbox_session_t *s)
 
     if (x->connection == NULL) {
         return NGX_OK;
+    }
+
+    if (q->status == NGX_BUSY) {
+        ngx_http_sandbox_exec_close(x);
+        return ngx_http_sandbox_dagger_problem(s);
     }
 
     if (q->status != NGX_OK && !(q->status == NGX_DECLINED && q->exec_error)) {

@@ -9,6 +9,7 @@
  * its cleanup closes the connection, and the engine kills what it ran for it.
  */
 
+#include "ngx_http_sandbox_budget.h"
 #include "ngx_http_sandbox_dagger.h"
 #include "sandbox_answer.h"
 
@@ -16,6 +17,7 @@
 #define NGX_HTTP_SANDBOX_QUERY_BUFFER   (16 * 1024)
 #define NGX_HTTP_SANDBOX_QUERY_READS    32       /* then others have a turn */
 #define NGX_HTTP_SANDBOX_QUERY_FIRST    4096     /* of the body, then doubled */
+#define NGX_HTTP_SANDBOX_QUERY_SMALL    (256 * 1024) /* is never counted */
 #define NGX_HTTP_SANDBOX_QUERY_MESSAGE  512      /* bytes */
 #define NGX_HTTP_SANDBOX_QUERY_SECRET   40       /* as long a word may be one */
 #define NGX_HTTP_SANDBOX_QUERY_DEPTH    64
@@ -34,6 +36,7 @@ typedef struct {
     u_char                        *body;
     size_t                         size;
     size_t                         room;
+    size_t                         counted;      /* as its tenant's */
 
     /* of the request, before and while it is asked */
     ngx_http_event_handler_pt      read_handler;
@@ -66,6 +69,8 @@ static ngx_int_t ngx_http_sandbox_query_take(ngx_http_sandbox_question_t *qn,
     u_char *p, size_t n);
 static ngx_int_t ngx_http_sandbox_query_keep(ngx_http_sandbox_question_t *qn,
     const u_char *p, size_t n);
+static ngx_int_t ngx_http_sandbox_query_afford(ngx_http_sandbox_question_t *qn,
+    size_t room);
 static ngx_int_t ngx_http_sandbox_query_answer(
     ngx_http_sandbox_question_t *qn);
 static ngx_int_t ngx_http_sandbox_query_json(ngx_http_sandbox_question_t *qn);
@@ -524,6 +529,11 @@ ngx_http_sandbox_query_read(ngx_event_t *rev)
         ngx_http_sandbox_query_failed(qn, qn->answer.problem);
         ngx_http_run_posted_requests(client);
         return;
+
+    case NGX_BUSY:
+        ngx_http_sandbox_query_done(qn, NGX_BUSY);
+        ngx_http_run_posted_requests(client);
+        return;
     }
 
     if (rc == NGX_ERROR) {
@@ -534,7 +544,7 @@ ngx_http_sandbox_query_read(ngx_event_t *rev)
 }
 
 
-/* NGX_OK: all of it is here; NGX_DECLINED: it is no answer */
+/* NGX_OK: all of it is here; NGX_DECLINED: no answer; NGX_BUSY: too much */
 
 static ngx_int_t
 ngx_http_sandbox_query_take(ngx_http_sandbox_question_t *qn, u_char *p,
@@ -542,6 +552,7 @@ ngx_http_sandbox_query_take(ngx_http_sandbox_question_t *qn, u_char *p,
 {
     int             rc;
     size_t          size;
+    ngx_int_t       kept;
     const uint8_t  *at, *piece;
 
     at = p;
@@ -549,10 +560,10 @@ ngx_http_sandbox_query_take(ngx_http_sandbox_question_t *qn, u_char *p,
     do {
         rc = sandbox_answer_take(&qn->answer, &at, &n, &piece, &size);
 
-        if (size
-            && ngx_http_sandbox_query_keep(qn, piece, size) != NGX_OK)
-        {
-            return NGX_ERROR;
+        kept = size ? ngx_http_sandbox_query_keep(qn, piece, size) : NGX_OK;
+
+        if (kept != NGX_OK) {
+            return kept;
         }
 
     } while (rc == SANDBOX_AGAIN && n);
@@ -566,14 +577,21 @@ static ngx_int_t
 ngx_http_sandbox_query_keep(ngx_http_sandbox_question_t *qn, const u_char *p,
     size_t n)
 {
-    size_t   room;
-    u_char  *body;
+    size_t      room;
+    u_char     *body;
+    ngx_int_t   rc;
 
     if (n > qn->room - qn->size) {
 
         room = ngx_max(qn->size + n, 2 * qn->room);
         room = ngx_max(room, NGX_HTTP_SANDBOX_QUERY_FIRST);
         room = ngx_min(room, qn->query->max);
+
+        rc = ngx_http_sandbox_query_afford(qn, room);
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
 
         body = ngx_pnalloc(qn->request->pool, room);
         if (body == NULL) {
@@ -593,6 +611,35 @@ ngx_http_sandbox_query_keep(ngx_http_sandbox_question_t *qn, const u_char *p,
     qn->size += n;
 
     return NGX_OK;
+}
+
+
+/* NGX_BUSY: it is too much for its tenant, which ctx->problem says */
+
+static ngx_int_t
+ngx_http_sandbox_query_afford(ngx_http_sandbox_question_t *qn, size_t room)
+{
+    size_t                   more;
+    ngx_int_t                rc;
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    if (room <= NGX_HTTP_SANDBOX_QUERY_SMALL) {
+        return NGX_OK;
+    }
+
+    ctx = ngx_http_get_module_ctx(qn->request, ngx_http_sandbox_module);
+
+    more = room - qn->counted;
+    qn->counted = room;
+
+    if (qn->query->needed) {
+        ngx_http_sandbox_budget_add(ctx, more);
+        return NGX_OK;
+    }
+
+    rc = ngx_http_sandbox_budget_take(qn->request, ctx, more);
+
+    return rc == NGX_DECLINED ? NGX_BUSY : rc;
 }
 
 
