@@ -69,8 +69,6 @@ static ngx_int_t ngx_http_sandbox_query_take(ngx_http_sandbox_question_t *qn,
     u_char *p, size_t n);
 static ngx_int_t ngx_http_sandbox_query_keep(ngx_http_sandbox_question_t *qn,
     const u_char *p, size_t n);
-static ngx_int_t ngx_http_sandbox_query_afford(ngx_http_sandbox_question_t *qn,
-    size_t room);
 static ngx_int_t ngx_http_sandbox_query_answer(
     ngx_http_sandbox_question_t *qn);
 static ngx_int_t ngx_http_sandbox_query_json(ngx_http_sandbox_question_t *qn);
@@ -527,13 +525,11 @@ ngx_http_sandbox_query_read(ngx_event_t *rev)
 
     case NGX_DECLINED:
         ngx_http_sandbox_query_failed(qn, qn->answer.problem);
-        ngx_http_run_posted_requests(client);
-        return;
+        break;
 
     case NGX_BUSY:
         ngx_http_sandbox_query_done(qn, NGX_BUSY);
-        ngx_http_run_posted_requests(client);
-        return;
+        break;
     }
 
     if (rc == NGX_ERROR) {
@@ -577,9 +573,14 @@ static ngx_int_t
 ngx_http_sandbox_query_keep(ngx_http_sandbox_question_t *qn, const u_char *p,
     size_t n)
 {
-    size_t      room;
-    u_char     *body;
-    ngx_int_t   rc;
+    size_t                   room;
+    u_char                  *body;
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_sandbox_ctx_t  *ctx;
+
+    r = qn->request;
+    ctx = ngx_http_get_module_ctx(r, ngx_http_sandbox_module);
 
     if (n > qn->room - qn->size) {
 
@@ -587,10 +588,14 @@ ngx_http_sandbox_query_keep(ngx_http_sandbox_question_t *qn, const u_char *p,
         room = ngx_max(room, NGX_HTTP_SANDBOX_QUERY_FIRST);
         room = ngx_min(room, qn->query->max);
 
-        rc = ngx_http_sandbox_query_afford(qn, room);
+        if (room > NGX_HTTP_SANDBOX_QUERY_SMALL && !qn->query->needed) {
+            rc = ngx_http_sandbox_budget_take(r, ctx, room - qn->counted);
 
-        if (rc != NGX_OK) {
-            return rc;
+            if (rc != NGX_OK) {
+                return rc == NGX_DECLINED ? NGX_BUSY : rc;
+            }
+
+            qn->counted = room;
         }
 
         body = ngx_pnalloc(qn->request->pool, room);
@@ -611,35 +616,6 @@ ngx_http_sandbox_query_keep(ngx_http_sandbox_question_t *qn, const u_char *p,
     qn->size += n;
 
     return NGX_OK;
-}
-
-
-/* NGX_BUSY: it is too much for its tenant, which ctx->problem says */
-
-static ngx_int_t
-ngx_http_sandbox_query_afford(ngx_http_sandbox_question_t *qn, size_t room)
-{
-    size_t                   more;
-    ngx_int_t                rc;
-    ngx_http_sandbox_ctx_t  *ctx;
-
-    if (room <= NGX_HTTP_SANDBOX_QUERY_SMALL) {
-        return NGX_OK;
-    }
-
-    ctx = ngx_http_get_module_ctx(qn->request, ngx_http_sandbox_module);
-
-    more = room - qn->counted;
-    qn->counted = room;
-
-    if (qn->query->needed) {
-        ngx_http_sandbox_budget_add(ctx, more);
-        return NGX_OK;
-    }
-
-    rc = ngx_http_sandbox_budget_take(qn->request, ctx, more);
-
-    return rc == NGX_DECLINED ? NGX_BUSY : rc;
 }
 
 
