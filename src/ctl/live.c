@@ -715,7 +715,9 @@ ctl_live_answer(ctl_work_t *work, CURLcode rc)
             return;
         }
 
-        if (work->lost == 0 && work->live->body != NULL
+        /* once more as one answer, where streams are not to be had */
+
+        if (work->lost == 0 && work->live->body != NULL && work->live->events
             && (ctl_reply_code(reply, "not_on_this_backend")
                 || ctl_reply_code(reply, "not_available")))
         {

@@ -545,8 +545,6 @@ ngx_http_sandbox_dagger_changed(ngx_http_sandbox_session_t *s)
         return NGX_OK;
     }
 
-    /* what it said is in the log already */
-
     if (s->query.status == NGX_DECLINED) {
         return ngx_http_sandbox_dagger_failed(s, NULL);
     }
@@ -602,6 +600,8 @@ ngx_http_sandbox_dagger_unreached(ngx_http_sandbox_session_t *s)
 }
 
 
+/* what NULL: the engine has said it, and nothing secret is left in that */
+
 static ngx_int_t
 ngx_http_sandbox_dagger_failed(ngx_http_sandbox_session_t *s,
     const char *what)
@@ -611,6 +611,13 @@ ngx_http_sandbox_dagger_failed(ngx_http_sandbox_session_t *s,
                       "sandbox: engine \"%V\" gave no agent: %s; look at "
                       "the engine's own log, and at "
                       "\"sandbox_dagger_image\"", &s->engine->name, what);
+
+    } else {
+        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                      "sandbox: engine \"%V\" gave no agent, it says: %V "
+                      "(its own log may say more; \"sandboxctl doctor "
+                      "--dagger\" looks for the image)", &s->engine->name,
+                      &s->query.message);
     }
 
     return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_BAD_GATEWAY,

@@ -50,6 +50,7 @@ static void dagger_serve_accept(runner_event_t *event, uint32_t events);
 static void dagger_serve_event(runner_event_t *event, uint32_t events);
 static void dagger_serve_late(void *data);
 static void dagger_serve_request(dagger_conn_t *conn);
+static const char *dagger_serve_detail(const char *code);
 static const char *dagger_serve_check(dagger_conn_t *conn);
 static void dagger_serve_refuse(dagger_conn_t *conn, const char *code,
     const char *detail);
@@ -215,8 +216,7 @@ dagger_serve_request(dagger_conn_t *conn)
         code = dagger_serve_check(conn);
 
         if (code != NULL) {
-            dagger_serve_refuse(conn, code, "The request is not for the owner "
-                                "of engine sessions.");
+            dagger_serve_refuse(conn, code, dagger_serve_detail(code));
             return;
         }
 
@@ -233,6 +233,25 @@ dagger_serve_request(dagger_conn_t *conn)
     /* limits of a zone, for a runner that has sandboxes: not for this one */
 
     dagger_serve_answer(conn);
+}
+
+
+static const char *
+dagger_serve_detail(const char *code)
+{
+    if (strcmp(code, "unauthorized_peer") == 0) {
+        return "sandbox-runner --dagger does not take this user or key: "
+               "sandbox_runner_key and its --key-file must be the same; its "
+               "log says which.";
+    }
+
+    if (strcmp(code, "not_on_this_backend") == 0) {
+        return "sandbox-runner --dagger holds sessions of engines, nothing "
+               "else; an engine is drained by taking it out of "
+               "sandbox_dagger.";
+    }
+
+    return "The request is not for the owner of engine sessions.";
 }
 
 

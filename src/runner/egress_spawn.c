@@ -186,6 +186,7 @@ runner_egress_child(const char **argv, int channel)
     syscall(SYS_close_range, EGRESS_FD_CHANNEL + 1, ~0U, 0);
 
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGCHLD, SIG_DFL);
     sigemptyset(&set);
     sigprocmask(SIG_SETMASK, &set, NULL);
     setsid();
