@@ -208,7 +208,7 @@ static int
 agent_remove_down(agent_remove_t *r, int fd, const char *name)
 {
     int                    down;
-    unsigned               room;
+    unsigned               room, most;
     struct stat            st;
     agent_remove_place_t  *place;
 
@@ -228,12 +228,13 @@ agent_remove_down(agent_remove_t *r, int fd, const char *name)
 
     if (r->depth == r->room) {
         room = r->room ? 2 * r->room : 64;
-        place = room > AGENT_REMOVE_DEPTH ? NULL
+        most = r->user ? AGENT_REMOVE_DEPTH : AGENT_REMOVE_MOST;
+        place = room > most ? NULL
                 : realloc(r->places, room * sizeof(agent_remove_place_t));
 
         if (place == NULL) {
             close(down);
-            return room > AGENT_REMOVE_DEPTH ? ENAMETOOLONG : ENOMEM;
+            return room > most ? ENAMETOOLONG : ENOMEM;
         }
 
         r->places = place;

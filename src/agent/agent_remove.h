@@ -11,7 +11,10 @@
 #include "sandbox_wire.h"
 
 
-#define AGENT_REMOVE_DEPTH  65536        /* directories in one another */
+/* directories in one another; there is an end to what nobody may refuse, too */
+
+#define AGENT_REMOVE_DEPTH  65536
+#define AGENT_REMOVE_MOST   (4 * 1024 * 1024)
 
 
 typedef struct {

@@ -65,6 +65,17 @@ def seed():
                   fresh=True), "same\n")
 
 
+@test("attack/engine-deep: no tree is too deep for the end of a sandbox")
+def deep():
+    # where directories are quick to make, and to be removed
+    same(g.output("deep", "/usr/bin/python3 -c 'import os\n"
+                  "os.chdir(\"/dev/shm\")\n"
+                  "for i in range(70000):\n"
+                  "  os.mkdir(\"d\"); os.chdir(\"d\")'; ls /dev/shm"), "d\n")
+    same(g.output("deep", "ls /dev/shm", fresh=True), "")
+    same(g.delete("deep").status, 204)
+
+
 @test("attack/engine-nobody: who asks for what is not there has no container")
 def nobody():
     if REAL:
