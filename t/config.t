@@ -276,6 +276,10 @@ sub example
                my ($first, $rest) = ($1, $2);
                $first . ($rest =~ s/^#//mgr) . "\x7d"!mge if $all;
     $text =~ s/^(\s*)#(sandbox_)/$1$2/mg if $all;
+
+    # its default is a file of the host, which need not be there
+
+    $text =~ s/^(\s*)#(sandbox_dagger_image )/$1$2/mg;
     $text =~ s{/etc/nginx/sandbox-ca\.pem}{DIR/cert.pem}g;
     $text =~ s{/etc/nginx/sandbox-runner\.key}{DIR/runner.key}g;
     $text =~ s{/etc/nginx/sandbox-issuer\.pem}{DIR/public.pem}g;

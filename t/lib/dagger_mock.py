@@ -189,6 +189,7 @@ class Engine:
         self.agents = {}            # definition: Agent
         self.hosts = {}             # name: Agent
         self.queries = []           # "volumes", "service", "exec"
+        self.now = threading.local()    # .kind: what this thread answers
         self.open = 0               # questions that wait
         self.started = []           # all agents there ever were
         self.executed = []          # those of execs
@@ -261,6 +262,7 @@ class Engine:
             "service" if "asService" in text else "exec"
         with self.lock:
             self.queries.append(kind)
+            self.now.kind = kind
             self.open += 1
         try:
             if metadata.group(1).strip() != self.metadata:

@@ -171,7 +171,7 @@ class Raw:
         raws.put(self)
 
     def answer(self, sock, data=None, error=None):
-        said = self.said.get(self.engine.queries[-1])
+        said = self.said.get(self.engine.now.kind)
         if said is None:
             self.usual(sock, data, error)
         elif callable(said):
