@@ -178,10 +178,11 @@ def run_refused():
         port = s.getsockname()[1]
     r = subprocess.run(["make", "-C", TOP, "--no-print-directory", "run",
                         "STATE=" + state, "PORT=%d" % port,
+                        "REGISTRY=%d" % free_port(),
                         "CONF=" + g.path("refused.conf")],
                        stdin=subprocess.DEVNULL, timeout=100,
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    check(r.returncode != 0 and b"no_such_directive" in r.stdout, r)
+    check(r.returncode != 0 and b"no_such_directive" in r.stdout, "make", r)
     check(os.path.isdir(state), "it did not come that far")
     name = hashlib.sha256(state.encode()).hexdigest()[:12]
     check(not os.path.exists("/run/sandbox-run-" + name), "it is left")
