@@ -247,8 +247,11 @@ def worker_killed():
     g.expected.append("exited on signal 9")
     c = g.run("worker", "true")
     for n in range(3):
-        t, out = later("worker", HOLD + "; echo %d >> log" % n)
-        runs("worker")
+        t, out = later("worker", "touch began.%d; %s; echo %d >> log"
+                       % (n, HOLD, n))
+        # this one, not the one before it, which may be about to end
+        wait_for(lambda: g.request("GET", "v1/conversations/worker/fs/began.%d"
+                                   % n).status == 200, 60, "the command")
         for pid in g.workers():
             os.kill(pid, signal.SIGKILL)
         t.join(200)
