@@ -733,6 +733,10 @@ agent_engine_exit(void)
         while (waitpid(-1, NULL, WNOHANG) > 0) { /* void */ }
     }
 
+    /* what the time to stop was too short for has ended by that sweep */
+
+    agent.commands += (agent.running != NULL) + agent.background;
+
     if (agent_engine_owned()) {
         agent_engine_save();
     }
