@@ -7,7 +7,9 @@ a test goes through all the moments at which it may die, one by one.
     k.calls                     # names of all that there were
 
 With 0 it lives anyway; points(k.calls) are then those worth a death.  The
-process is traced by a child of ours meanwhile, with all of its threads.
+process is traced by a child of ours meanwhile, with all of its threads.  If
+what made it work has ended between that call's beginning and the kill, it is
+killed all the same, a moment late.
 """
 
 import ctypes
@@ -95,6 +97,7 @@ class KillAt:
 
     def __enter__(self):
         self.pipe, end = os.pipe()
+        self.process = os.pidfd_open(self.pid)
         self.tracer = os.fork()
         if self.tracer == 0:
             code = 1
@@ -109,6 +112,7 @@ class KillAt:
         os.close(end)
         begun = os.read(self.pipe, 2)
         if begun != b"+\n":
+            self.n = 0
             self.__exit__()
             raise AssertionError("pid %d can't be traced: %s"
                                  % (self.pid, self.calls))
@@ -124,6 +128,16 @@ class KillAt:
                 self.calls = f.read().decode().split()
             if self.n and len(self.calls) >= self.n:
                 self.killed = self.calls[-1]
+                self.kill()
+            os.close(self.process)
+            self.process = -1
+
+    def kill(self):
+        """Its tracer told of the call, and may have come no further."""
+        try:
+            signal.pidfd_send_signal(self.process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
     # in the child
 
