@@ -5,7 +5,6 @@ requests that wait for nothing."""
 import os
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
@@ -25,7 +24,7 @@ def flood(g, end, counts, background):
             for _ in range(500):
                 if end.is_set():
                     break
-                r = g.command("flood", "sleep 60" if background else "true",
+                r = g.command("flood", "sleep 600" if background else "true",
                               token=FLOOD, connection=c, **fields)
                 counts[r.status] = counts.get(r.status, 0) + 1
         finally:
@@ -34,16 +33,17 @@ def flood(g, end, counts, background):
 
 def others_wait(background):
     with Gateway(http="sandbox_zone z:1m running=1 queue=30;",
-                 location="sandbox_background_time 30s;") as g:
+                 location="sandbox_background_time 600s;") as g:
         g.run("flood", "true", token=FLOOD, commandId="known")
         g.run("other", "true", token=OTHER)
         for _ in range(16 if background else 0):
-            same(g.command("flood", "sleep 60", token=FLOOD,
+            same(g.command("flood", "sleep 600", token=FLOOD,
                            background=True).status, 202)
 
-        # the one run slot is taken: who comes now waits
-        holder = threading.Thread(target=g.command, args=("h", "sleep 6"),
-                                  kwargs={"token": HOLDER})
+        # the one run slot is taken until we say so: who comes now waits
+        holder = threading.Thread(
+            target=g.command, kwargs={"token": HOLDER},
+            args=("h", "until [ -e go ]; do sleep 0.1; done"))
         holder.start()
         wait_for(lambda: g.status("h", token=HOLDER).get("running"), 20,
                  "a command that holds the run slot")
@@ -60,7 +60,12 @@ def others_wait(background):
                 g.command("other", "true", token=OTHER))) for _ in range(6)]
             for t in waiting:
                 t.start()
-                time.sleep(0.2)
+
+            # whoever has an answer already was refused
+            wait_for(lambda: got or g.status("other", token=OTHER)["queued"]
+                     == len(waiting), 60, "all of them in the queue")
+            same(g.request("PUT", "v1/conversations/h/fs/go", b"",
+                           token=HOLDER).status, 201)
             for t in waiting:
                 t.join()
         finally:
