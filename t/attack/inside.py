@@ -12,6 +12,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
+import wire                                                  # noqa: E402
 from gateway import TOP, Gateway, alive, all_pids, cgroup_folders  # noqa: E402
 from gateway import cgroup_of, in_namespace, loop_devices    # noqa: E402
 from gateway import mounts, pid_namespace, token, wait_for   # noqa: E402
@@ -185,10 +186,13 @@ def words():
         except OSError:
             pass
     for name in os.listdir("/sys/class/net"):
-        with open("/sys/class/net/%s/address" % name) as f:
-            address = f.read().strip()
-            if address and address != "00:00:00:00:00:00":
-                out.add(address)
+        try:
+            with open("/sys/class/net/%s/address" % name) as f:
+                address = f.read().strip()
+        except OSError:
+            continue                    # of another test, and it has gone
+        if address and address != "00:00:00:00:00:00":
+            out.add(address)
     done = subprocess.run(["ip", "-o", "addr"], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, check=False) \
         if os.path.exists("/sbin/ip") else None
@@ -201,7 +205,7 @@ def words():
     return {w for w in out if w and len(w) > 3}
 
 
-@test("attack/leaks-of-the-host", seconds=200)
+@test("attack/leaks-of-the-host", seconds=600)
 def leaks():
     found = words()
     r = g.run(C, "cat > look.py; python3 look.py", stdin=r"""
@@ -247,7 +251,7 @@ for top in ('/proc', '/sys', '/dev', '/run', '/etc', '/var', '/tmp',
                     at = data.index(w)
                     print(path, 'has', w, data[max(0, at - 40):at + 40])
 print(n, 'files')
-""" % (sorted(found),), timeoutSeconds=100)
+""" % (sorted(found),), timeoutSeconds=500, timeout=550)
     lines = r["stdout"].splitlines()
     check(lines and int(lines[-1].split()[0]) > 500, "files read:", r)
     # the script itself is below none of these
@@ -478,6 +482,10 @@ time.sleep(1000)
     group = cgroup_of(agent)
     with open("/proc/%d/cgroup" % agent) as f:
         slot = f.read().split()[-1].rpartition("/")[2]
+
+    # nothing else comes or goes meanwhile
+    wait_for(lambda: wire.Client(g.socket, g.key, 150).call(wire.PING)
+             .result["POOL"] == g.pool, 60, "a full pool")
     slots = len(os.listdir(g.state + "/slots"))
     folders = [top + "/" + slot for top in cgroup_folders(group)]
     loops = len(loop_devices(g.state))
@@ -498,7 +506,8 @@ time.sleep(1000)
 
 def start():
     global g
-    g = Gateway(pool=2)
+    g = Gateway(pool=2, location="sandbox_wall_time 600s;"
+                                 "sandbox_cpu_time 600s;")
     g.start()
     g.run(C, "true")
 
