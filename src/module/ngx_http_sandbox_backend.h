@@ -68,6 +68,10 @@ ngx_int_t ngx_http_sandbox_runner(ngx_conf_t *cf,
     ngx_http_sandbox_loc_conf_t *slcf, ngx_str_t *socket, const u_char *key,
     ngx_uint_t engines);
 
+/* ngx_http_sandbox_health.c: of a connect() to a runner's socket, for all */
+const char *ngx_http_sandbox_unreached_reason(ngx_err_t err,
+    ngx_uint_t engines);
+
 /* slcf->upstream and ->answering, to peers of ours */
 void ngx_http_sandbox_runner_upstream(ngx_http_sandbox_loc_conf_t *slcf,
     ngx_http_upstream_srv_conf_t *upstream);

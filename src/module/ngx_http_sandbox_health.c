@@ -77,8 +77,6 @@ static void ngx_http_sandbox_probe_refused(ngx_http_sandbox_probe_t *probe,
     const ngx_str_t *reason);
 static void ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe,
     u_char *payload, size_t size);
-static const char *ngx_http_sandbox_probe_reason(ngx_err_t err,
-    ngx_uint_t engines);
 static void ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe,
     ngx_err_t err, const char *reason);
 static void ngx_http_sandbox_probe_learned(ngx_http_sandbox_probe_t *probe,
@@ -819,8 +817,8 @@ ngx_http_sandbox_probe_error(ngx_http_sandbox_probe_t *probe, u_char *payload,
 
 /* reasons are for every caller of v1/limits: no path of this host in them */
 
-static const char *
-ngx_http_sandbox_probe_reason(ngx_err_t err, ngx_uint_t engines)
+const char *
+ngx_http_sandbox_unreached_reason(ngx_err_t err, ngx_uint_t engines)
 {
     switch (err) {
 
@@ -857,7 +855,8 @@ ngx_http_sandbox_probe_failed(ngx_http_sandbox_probe_t *probe, ngx_err_t err,
     ngx_http_sandbox_health_t  health;
 
     if (reason == NULL) {
-        reason = ngx_http_sandbox_probe_reason(err, probe->runner->engines);
+        reason = ngx_http_sandbox_unreached_reason(err,
+                                                   probe->runner->engines);
     }
 
     ngx_memzero(&health, sizeof(ngx_http_sandbox_health_t));

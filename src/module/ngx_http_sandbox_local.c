@@ -274,11 +274,13 @@ ngx_http_sandbox_local_report(ngx_http_request_t *r,
     ngx_http_sandbox_status_e status, const char *reason)
 {
     ngx_http_sandbox_health_t     health;
+    ngx_http_sandbox_status_e     before;
     ngx_http_sandbox_loc_conf_t  *slcf;
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+    before = ngx_http_sandbox_slot_status(slcf->runner);
 
-    if (ngx_http_sandbox_slot_status(slcf->runner) == status) {
+    if (before == status) {
         return;
     }
 
@@ -289,6 +291,14 @@ ngx_http_sandbox_local_report(ngx_http_request_t *r,
     health.reason.len = ngx_strlen(reason);
 
     ngx_http_sandbox_slot_write(slcf->runner, &health, 0);
+
+    /* why one is unreachable was told by who has met it */
+
+    if (before == NGX_HTTP_SANDBOX_UNREACHABLE) {
+        ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
+                      "sandbox runner \"%V\" is %s", &slcf->runner->name,
+                      ngx_http_sandbox_status_name(status));
+    }
 }
 
 

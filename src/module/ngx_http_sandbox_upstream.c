@@ -10,6 +10,9 @@
 #include "ngx_http_sandbox_mcp.h"
 
 
+#define NGX_HTTP_SANDBOX_UNREACHED_QUIET  60     /* s between two lines */
+
+
 static ngx_int_t ngx_http_sandbox_create_request(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_sandbox_passes(ngx_http_sandbox_ctx_t *ctx);
 static ngx_int_t ngx_http_sandbox_reinit_request(ngx_http_request_t *r);
@@ -31,6 +34,7 @@ static ngx_int_t ngx_http_sandbox_get_peer(ngx_peer_connection_t *pc,
     void *data);
 static void ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
     ngx_uint_t state);
+static void ngx_http_sandbox_unreached(ngx_http_request_t *r, ngx_err_t err);
 
 
 /*
@@ -597,6 +601,7 @@ ngx_int_t
 ngx_http_sandbox_upstream_init_peer(ngx_http_request_t *r,
     ngx_http_upstream_srv_conf_t *us)
 {
+    ngx_log_t                     *quiet;
     ngx_http_upstream_t           *u;
     ngx_http_sandbox_ctx_t        *ctx;
     ngx_http_sandbox_loc_conf_t   *slcf;
@@ -619,6 +624,19 @@ ngx_http_sandbox_upstream_init_peer(ngx_http_request_t *r,
     u->peer.data = ctx;
     u->peer.get = ngx_http_sandbox_get_peer;
     u->peer.free = ngx_http_sandbox_free_peer;
+
+    /* of the connect() only; a runner that is away is told once, in words */
+
+    quiet = ngx_palloc(r->pool, sizeof(ngx_log_t));
+    if (quiet == NULL) {
+        return NGX_ERROR;
+    }
+
+    *quiet = *u->peer.log;
+    quiet->next = NULL;
+    quiet->log_level = NGX_LOG_ALERT;
+
+    u->peer.log = quiet;
 
     return NGX_OK;
 }
@@ -647,11 +665,10 @@ ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
 {
     ngx_http_sandbox_ctx_t *ctx = data;
 
-    ngx_err_t                     err;
-    ngx_uint_t                    safe;
-    ngx_connection_t             *c;
-    ngx_http_sandbox_wire_t      *wire;
-    ngx_http_sandbox_loc_conf_t  *slcf;
+    ngx_err_t                 err;
+    ngx_uint_t                safe;
+    ngx_connection_t         *c;
+    ngx_http_sandbox_wire_t  *wire;
 
     err = ngx_socket_errno;
     wire = &ctx->wire;
@@ -673,18 +690,50 @@ ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
     safe = !ngx_http_sandbox_stage_bodies(ctx) && !wire->head_seen
            && !wire->done && !wire->bad && !wire->timedout;
 
-    /* a full backlog is a runner that has much to do */
-
-    if (!wire->connected && err != NGX_EAGAIN) {
-        slcf = ngx_http_get_module_loc_conf(ctx->request,
-                                            ngx_http_sandbox_module);
-        slcf->backend->hooks->report(ctx->request,
-                                     NGX_HTTP_SANDBOX_UNREACHABLE,
-                                     "the runner's socket can't be connected "
-                                     "to");
+    if (!wire->connected) {
+        ngx_http_sandbox_unreached(ctx->request, err);
     }
 
     /* a connect() that failed would fail once more: no time has passed */
 
     pc->tries = (safe && c && wire->attempts < 2) ? 1 : 0;
+}
+
+
+/*
+ * Every request tries, so that the first one after a restart is served; the
+ * log has the change, and the others only where it has "info".
+ */
+
+static void
+ngx_http_sandbox_unreached(ngx_http_request_t *r, ngx_err_t err)
+{
+    ngx_uint_t                    level;
+    const char                   *reason;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    static time_t  logged;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+    reason = ngx_http_sandbox_unreached_reason(err, 0);
+    level = NGX_LOG_INFO;
+
+    /* a full backlog is a runner that has much to do */
+
+    if (err == NGX_EAGAIN) {
+
+        if (ngx_time() - logged >= NGX_HTTP_SANDBOX_UNREACHED_QUIET) {
+            logged = ngx_time();
+            level = NGX_LOG_ERR;
+        }
+
+    } else if (slcf->backend->status(slcf) != NGX_HTTP_SANDBOX_UNREACHABLE) {
+        level = NGX_LOG_ERR;
+        slcf->backend->hooks->report(r, NGX_HTTP_SANDBOX_UNREACHABLE, reason);
+    }
+
+    ngx_log_error(level, r->connection->log, err,
+                  "sandbox runner \"%V\" is %s: %s", &slcf->runner->name,
+                  ngx_http_sandbox_status_name(NGX_HTTP_SANDBOX_UNREACHABLE),
+                  reason);
 }
