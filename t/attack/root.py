@@ -51,7 +51,7 @@ def as_root(agent, text):
         ["nsenter", "-t", str(agent), "-U", "-m", "-r/proc/%d/root" % agent,
          "-S", "0", "-G", "0", "/bin/sh", "-c", UMOUNT + text],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=60)
+        stderr=subprocess.STDOUT, timeout=300)
     same(done.returncode, 0, "%s: %s" % (text, done.stdout))
 
 
@@ -112,16 +112,16 @@ def hostile(name):
 
     # it wakes, or it is told why not; a client of it never waits for ever
     r = g.command(conversation, "cat kept; ls /tmp /dev /proc > /dev/null",
-                  timeout=120)
+                  timeout=280)
     check(r.status in (200, 503), "woken:", r)
-    same(g.delete(conversation, timeout=120).status, 204, "its end")
+    same(g.delete(conversation, timeout=280).status, 204, "its end")
     same(state(), before, "something of the host")
     same(g.status(conversation)["state"], "none")
     print("# %s: %d" % (name, r.status))
 
 
 def make(name):
-    @test("attack/root/" + name, seconds=300, beside=True)
+    @test("attack/root/" + name, seconds=900, beside=True)
     def attempt():
         hostile(name)
 
