@@ -42,7 +42,7 @@
 
 #define AGENT_PLACE_WAIT          1000   /* a slow request keeps its place */
 #define AGENT_SEND_WAIT           300000 /* a client that reads nothing */
-#define AGENT_STOP_WAIT           1000
+#define AGENT_STOP_WAIT           1000   /* for its commands; for answers */
 #define AGENT_KILL_WAIT           1000   /* until a killed tree is gone */
 #define AGENT_SPAWN_WAIT          1000   /* for a process, with retries */
 #define AGENT_HELD_WAIT           50     /* half a character, for the rest */

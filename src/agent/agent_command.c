@@ -757,7 +757,8 @@ agent_command_wait(agent_timer_t *timer)
         agent_reap();
 
         if (agent_tree_count(&command->tree) == 0
-            || agent_now_us() - command->ended > AGENT_KILL_WAIT * 1000)
+            || agent_now_us() - command->ended
+               > AGENT_COMMAND_KILLS * AGENT_KILL_WAIT * 1000)
         {
             agent_end(command);
             break;

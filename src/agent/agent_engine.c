@@ -36,7 +36,7 @@
 #define AGENT_ENGINE_LOCK     15000      /* ms, for the agent before us */
 #define AGENT_ENGINE_WAIT     60000      /* ms, of --once */
 #define AGENT_ENGINE_POLL     20         /* ms */
-#define AGENT_ENGINE_SWEEP    1000       /* ms, until all have ended */
+#define AGENT_ENGINE_SWEEP    5000       /* ms, until all have ended */
 #define AGENT_ENGINE_PAUSE    2          /* ms, between two looks */
 #define AGENT_ENGINE_OUTPUT   ((uint64_t) 128 * 1024 * 1024)
 #define AGENT_ENGINE_CAPS     64

@@ -21,7 +21,7 @@
 #define AGENT_OWNER_MAGIC  0x5342584f574e5231ULL /* "SBXOWNR1" */
 #define AGENT_OWNER_NONCE  16
 #define AGENT_OWNER_SIZE   (8 + 8 + AGENT_OWNER_NONCE + 8)
-#define AGENT_OWNER_TRIES  100           /* for a write of another one */
+#define AGENT_OWNER_TRIES  1000          /* for a write of another one */
 #define AGENT_OWNER_PAUSE  10            /* ms, between them */
 
 

@@ -19,6 +19,7 @@ static int agent_queue_place(const agent_command_t *front);
 static void agent_queue_again(agent_timer_t *timer);
 static void agent_queue_slots(int startable);
 static void agent_queue_exit(agent_timer_t *timer);
+static void agent_queue_exit_commands(void);
 
 
 static agent_command_t  *agent_queue;
@@ -536,18 +537,31 @@ agent_queue_slots(int startable)
 }
 
 
-/* Exits as soon as every answer is out, at the latest after one second. */
+/*
+ * Exits as soon as every answer is out.  There is a second for what was killed
+ * to be seen dead, and one more for the answers.
+ */
 
 static void
 agent_queue_exit(agent_timer_t *timer)
 {
+    uint64_t         now;
+    static unsigned  ended;
     static uint64_t  deadline;
 
+    now = agent_now_ms();
+
     if (deadline == 0) {
-        deadline = agent_now_ms() + AGENT_STOP_WAIT;
+        deadline = now + AGENT_STOP_WAIT;
     }
 
-    if (agent_now_ms() < deadline
+    if (!ended && now >= deadline) {
+        ended = 1;
+        deadline = now + AGENT_STOP_WAIT;
+        agent_queue_exit_commands();
+    }
+
+    if (now < deadline
         && (agent.running != NULL || agent.background != 0
             || agent.connections != 0))
     {
@@ -556,4 +570,33 @@ agent_queue_exit(agent_timer_t *timer)
     }
 
     exit(0);
+}
+
+
+/*
+ * A busy host may need long to reap what is dead already, and does nothing
+ * any more: who waits must hear of its end all the same.
+ */
+
+static void
+agent_queue_exit_commands(void)
+{
+    unsigned          i;
+    agent_command_t  *command;
+
+    (void) agent_guard_sweep();
+    agent_reap();
+
+    for (i = 0; i <= AGENT_MAX_BACKGROUND; i++) {
+        command = agent.running != NULL ? agent.running
+                                        : agent_background_first();
+
+        if (command == NULL) {
+            return;
+        }
+
+        agent_log("a command that was killed is not yet gone: it is answered "
+                  "now");
+        agent_end(command);
+    }
 }

@@ -40,9 +40,9 @@
 #define RUNNER_REMOVE_WAIT     120000            /* DELETE, RESET: whatever */
 #define RUNNER_READY_WAIT      5000
 #define RUNNER_ADOPT_WAIT      30000             /* a host that just boots */
-#define RUNNER_STOP_WAIT       3000
+#define RUNNER_STOP_WAIT       6000              /* it needs up to 2 s */
 #define RUNNER_DEATH_WAIT      1000              /* after the channel broke */
-#define RUNNER_OPEN_WAIT       400               /* until an agent tells of a
+#define RUNNER_OPEN_WAIT       2000              /* until an agent tells of a
                                                     client that it serves */
 #define RUNNER_TAKE_WAIT       5000              /* twice, without a TAKEN */
 #define RUNNER_SYNC_INTERVAL   30000

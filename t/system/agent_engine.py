@@ -287,14 +287,17 @@ def lost(wait):
     return a.code or a.outcome
 
 
-def hold(box):
-    """Its agent does nothing from now on, until it gets a CONT."""
-    def stopped():
-        with open("/proc/%d/stat" % box.pid) as f:
-            return f.read().rpartition(")")[2].split()[0] == "T"
+def status(pid):
+    """Its state, and its parent."""
+    with open("/proc/%d/stat" % pid) as f:
+        word, parent = f.read().rpartition(")")[2].split()[:2]
+    return word, int(parent)
 
-    os.kill(box.pid, signal.SIGSTOP)
-    wait_for(stopped, 60, "an agent that is stopped")
+
+def hold(pid):
+    """It does nothing from now on, until it gets a CONT."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: status(pid)[0] == "T", 60, "a process that is stopped")
 
 
 def queued(box, n):
@@ -667,7 +670,7 @@ def fence():
     # one that does not notice: stopped, then there is another marker
     marker = volumes.path("meta") + "/owner"
     mine = os.stat(marker).st_ino
-    hold(again)
+    hold(again.pid)
     s = again.client.send(wire.COMMAND, wire.fields(("COMMAND", "rm f")),
                           session=SESSION)
     last = Box(volumes, epoch=5001, wait=False)
@@ -685,7 +688,7 @@ def fence():
 
 def all_at_once(box, *requests):
     """The agent finds all of these when it wakes; the answers, or "lost"."""
-    hold(box)
+    hold(box.pid)
     socks = [box.client.send(operation, wire.fields(*fields), body,
                              session=SESSION, flags=flags)
              for operation, fields, body, flags in requests]
@@ -759,6 +762,34 @@ def signalled():
     same((b.stdout, b.result["INSTANCE"], b.result["CREATED"]),
          (b"mine\n", a.result["INSTANCE"], 0))
     same(history(box)[:2], [("a", "exit"), ("runs", "runner_lost")])
+    same(box.ask(wire.STATUS).result["COMMANDS"], 3)
+    box.kill()
+
+
+@test("agent/engine-signal-unseen")
+def signalled_unseen():
+    """What was killed and can't be seen to be dead is answered all the same."""
+    volumes = Volumes()
+    box = Box(volumes)
+    box.run("true")
+    background(box, ": > b; sleep 600", "beside")
+    wait = open_command(box, ": > f; sleep 600", COMMAND_ID="runs")
+    wait_for(lambda: {"b", "f"} <= set(names(volumes.path("home"))), 60,
+             "both of them")
+    # who would tell of their ends is held up
+    keepers = {status(pid)[1] for pid in user_processes(box)
+               if os.stat("/proc/%d" % pid).st_uid == 1000} - {box.pid}
+    keepers = [pid for pid in keepers if status(pid)[1] == box.pid]
+    same(len(keepers), 2)
+    for pid in keepers:
+        hold(pid)
+    os.kill(box.pid, signal.SIGTERM)
+    a = wait()
+    same((a.code, a.outcome), (None, "runner_lost"), box.log())
+    same(box.gone(), 0, box.log())
+    box = Box(volumes)
+    same(history(box)[1:], [("beside", "runner_lost"),
+                            ("runs", "runner_lost")])
     same(box.ask(wire.STATUS).result["COMMANDS"], 3)
     box.kill()
 
