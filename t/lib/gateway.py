@@ -229,7 +229,7 @@ class Gateway:
                  main="", workers=2, log_level="info", pool=2, h2=H2,
                  runner_options=(), ready=True, state=None, zone="1m",
                  mode="on", ephemeral=True, backend=None, engines=1,
-                 engine_options=(), dagger=""):
+                 engine_options=(), dagger="", connections=1024):
         self.kind = runner
         self.backend = "local" if runner != "real" else backend or BACKEND
         self.engines = None         # on the dagger backend: Engines
@@ -240,7 +240,8 @@ class Gateway:
         self.ephemeral = ephemeral  # the runner's end is that of all it made
         self.options = dict(location=location, http=http, server=server,
                             main=main, workers=workers, log_level=log_level,
-                            h2=h2, zone=zone, mode=mode)
+                            h2=h2, zone=zone, mode=mode,
+                            connections=connections)
         self.pool = pool
         self.runner_options = list(runner_options)
         self.ready = ready
@@ -329,7 +330,7 @@ pid %s/nginx.pid;
 error_log %s/logs/error.log %s;
 %s
 events {
-    worker_connections 1024;
+    worker_connections %d;
 }
 http {
     access_log %s/logs/access.log;
@@ -353,7 +354,7 @@ http {
     }
 }
 """ % ((MODULE, o["workers"], self.dir, self.dir, o["log_level"], o["main"])
-            + (self.dir,) * 6
+            + (o["connections"],) + (self.dir,) * 6
             + (zone, self.socket, self.dir, o["http"], self.port,
                " http2" if o["h2"] else "", o["mode"], self.dir,
                o["location"], o["server"])))
