@@ -40,6 +40,18 @@ with open(FILE, encoding="utf-8") as _f:
 
 INSTEAD = {("excel-pivot", 1): {"exitCode": 0}}
 
+# A model that sleeps for a second has a server then; a machine that has other
+# things to do may have none.
+
+LOOP = "for i in $(seq 600); do %s && break; sleep 0.1; done; "
+PATIENT = {
+    ("server-and-curl", 4): (
+        "sleep 1; ", LOOP % "curl -so /dev/null http://127.0.0.1:8124/"),
+    ("server-and-curl", 5): ("seq 30", "seq 600"),
+    ("server-and-curl", 6): (
+        "sleep 0.5; ", LOOP % "! kill -0 $(cat srv.pid) 2>/dev/null")}
+TIMES = 5                   # what a task allows itself, on a busy machine
+
 # These steps fetch packages, and are for a network.
 
 FETCHES = {"pip-then-uv": 3}
@@ -55,7 +67,8 @@ def start():
     g = Gateway(pool=2)
     os.mkdir(g.path("store"), 0o700)
     shutil.chown(g.path("store"), "www-data")
-    g.options["location"] = "sandbox_store %s;" % g.path("store")
+    g.options["location"] = "sandbox_store %s; sandbox_wall_time 15m;" \
+        % g.path("store")
     if hosts:
         # the addresses are whatever they are on this machine
         for address in found:
@@ -94,7 +107,8 @@ class Product:
 
     def run(self, command, cwd, timeout):
         """cwd is relative to the home."""
-        fields = {"timeoutSeconds": timeout}
+        fields = {"timeoutSeconds": timeout * TIMES,
+                  "timeout": timeout * TIMES + 60}
         if cwd:
             fields["cwd"] = "/home/sandbox/" + cwd
         began = time.monotonic()
@@ -135,7 +149,7 @@ def faults(expect, got):
         yield "stdout does not match %s" % expect["stdout_regex"]
     if got["truncated"] != expect.get("truncated", got["truncated"]):
         yield "truncated is %r" % got["truncated"]
-    if got["seconds"] > expect.get("max_seconds", 1e9) * SLOW:
+    if got["seconds"] > expect.get("max_seconds", 1e9) * SLOW * TIMES:
         yield "took %.1f s" % got["seconds"]
 
 
@@ -152,13 +166,17 @@ def steps(task, product, last=None):
     wrong = []
     for n, step in enumerate(task["steps"][:last], 1):
         expect = INSTEAD.get((task["id"], n), step["expect"])
-        got = product.run(step["command"], step.get("cwd"),
-                          step["timeoutSeconds"])
+        command = step["command"]
+        if (task["id"], n) in PATIENT:
+            words, others = PATIENT[task["id"], n]
+            same(command.count(words), 1, "%r in a task" % words)
+            command = command.replace(words, others)
+        got = product.run(command, step.get("cwd"), step["timeoutSeconds"])
         found = list(faults(expect, got))
-        if found and task["id"] in FETCHES \
-                and egress.FAULT.search(got["stderr"]):
+        if found and task["id"] in FETCHES and (
+                got["timedOut"] or egress.FAULT.search(got["stderr"])):
             skip("%d steps passed, then the index was not reached: %s"
-                 % (n - 1, got["stderr"].splitlines()[-1]))
+                 % (n - 1, got["stderr"][-200:]))
         print("# %s %s.%d %.1f s%s"
               % ("FAIL" if found else "ok  ", task["id"], n, got["seconds"],
                  "" if expect is step["expect"] else
@@ -249,7 +267,7 @@ LOCAL = {"server-and-curl": "network", "pip-then-uv": "egress"}
 def define(task):
     why = LOCAL.get(task["id"])
 
-    @test("tasks/" + task["id"], seconds=200, backends=why and "local",
+    @test("tasks/" + task["id"], seconds=1000, backends=why and "local",
           why=why)
     def _():
         do(task)
