@@ -83,12 +83,13 @@ class Task:
         self.done = threading.Event()
         self.left = threading.Event()
         self.lock = threading.Lock()
+        self.work = work            # until somebody waits for it
         self.waiters = 0
+        self.socks = []             # of those; None: not to be watched
         self.wake = {}              # by what they wait with: their sessions
         self.closed = set()
         self.value = None
         self.error = None
-        threading.Thread(target=self.run, args=(work,), daemon=True).start()
 
     def run(self, work):
         try:
@@ -100,13 +101,24 @@ class Task:
             for fd in self.wake:
                 os.eventfd_write(fd, 1)
 
-    def join(self):
+    def join(self, sock):
         """False: all have left before."""
         with self.lock:
             if self.left.is_set():
                 return False
             self.waiters += 1
-            return True
+            self.socks.append(sock)
+            work, self.work = self.work, None
+        if work:
+            threading.Thread(target=self.run, args=(work,),
+                             daemon=True).start()
+        return True
+
+    def deserted(self):
+        """All have left, be it noticed or not."""
+        with self.lock:
+            return self.left.is_set() or all(
+                sock is not None and closed(sock) for sock in self.socks)
 
     def close(self, session):
         with self.lock:
@@ -114,8 +126,9 @@ class Task:
                 self.closed.add(fd)
                 os.eventfd_write(fd, 1)
 
-    def wait(self, gone, session):
-        """Raises Left when `gone`, a socket, is closed by the other side."""
+    def wait(self, sock, session):
+        """Raises Left when `sock` is closed by the other side."""
+        gone = sock
         fd = os.eventfd(0)
         with self.lock:
             self.wake[fd] = session
@@ -133,6 +146,7 @@ class Task:
             with self.lock:
                 del self.wake[fd]
                 self.closed.discard(fd)
+                self.socks.remove(sock)
                 self.waiters -= 1
                 if self.waiters == 0:
                     self.left.set()
@@ -690,7 +704,7 @@ class ContainerEngine(Engine):
                     self.begin(session)
                     task = self.tasks[step.digest] = Task(
                         lambda t: self.execute(step, session, t))
-                if task.join():
+                if task.join(sock):
                     break
             # the one before is about to end
             task.done.wait(0.01)
@@ -720,7 +734,7 @@ class ContainerEngine(Engine):
                                  a["args"])
             box = self.box(step)
             self.take(box, held)
-            if task.left.is_set():
+            if task.deserted():
                 raise self.over()
             if self.exec_delay:
                 task.left.wait(self.exec_delay)
@@ -802,7 +816,7 @@ class ContainerEngine(Engine):
             task = Task(lambda t: self.start(result, running, hostname,
                                              session, t))
             self.starts.add(task)
-            task.join()
+            task.join(sock)
         try:
             task.wait(sock, session)
         except Problem as e:

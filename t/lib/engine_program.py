@@ -142,6 +142,9 @@ class Program:
 
     def start(self, *extra, seconds=150):
         """Again at the same port, and with the same addresses."""
+        if self.port == 0:
+            from gateway import free_port
+            self.port = free_port()     # nobody's while it is down
         options = ["--leash", "--listen", "127.0.0.1:%d" % self.port, "--root",
                    self.root + "/engine"]
         if self.prefix:

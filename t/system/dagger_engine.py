@@ -596,28 +596,41 @@ def volumes():
 def locked():
     """One after another; who has left meanwhile is not run."""
     s = state["session"]
-    v = volume(nonce(), ",sharing:LOCKED")
-    took = []
+    v, told = volume(nonce(), ",sharing:LOCKED"), volume(nonce())
 
     def one(name):
-        s.get(execute("date +%%s.%%N > /v/%s; sleep 1; date +%%s.%%N >> /v/%s"
-                      % (name, name), "exitCode", before=[mount(v)]))
-        took.append(name)
+        s.get(execute(
+            "date +%%s.%%N > /v/%s; touch /told/%s; until [ -e /told/go-%s ]; "
+            "do sleep 0.1; done; date +%%s.%%N >> /v/%s" % ((name,) * 4),
+            "exitCode", before=[mount(v), mount(told, "/told")]))
+
+    def begun(*but):
+        return [n for n in "ab" if n not in but
+                and "==> %s <==" % n in lists(s, told)]
+
+    def go(name):
+        s.get(execute("touch /v/go-" + name, "exitCode",
+                      before=[mount(told)]))
 
     threads = [threading.Thread(target=one, args=(n,)) for n in "ab"]
     for thread in threads:
         thread.start()
-    wait_for(lambda: took, 90, "one of them")
+    one_of = wait_for(begun, 90, "one of them")
+    same(len(one_of), 1, "they that have begun")
+    go(*one_of)
+    other = wait_for(lambda: begun(*one_of), 90, "the other one")
     gone = s.send("POST", "/query", ('{"query":%s}' % quoted(execute(
         "echo > /v/never", "exitCode", before=[mount(v)]))).encode())
     time.sleep(0.2)
     gone.close()
+    go(*other)
     for thread in threads:
         thread.join()
     times = {}
     for part in lists(s, v).split("==>")[1:]:
         name, _, text = part.partition("<==")
         times[name.strip()] = [float(n) for n in text.split()]
+    same(sorted(times), ["a", "b"])
     first, second = sorted(times.values())
     check(second[0] >= first[1], "at the same time", times)
 
