@@ -28,7 +28,7 @@ backends("local", why="runner")
 
 ALL = bool(os.environ.get("SANDBOX_CRASH_ALL"))
 MOST = 3                                # deaths of each kind, in a short run
-LONG = 3000 if ALL else 300
+LONG = 3000 if ALL else 900
 r = None
 nothing = None
 
@@ -332,9 +332,11 @@ def starting():
     pid = r.record("a")["pid"]
 
     def begin():
+        """A runner that waits, so that whoever traces it misses nothing."""
         with open(r.log, "ab") as out:
             r.process = subprocess.Popen(
-                r.command_line(), stdin=subprocess.DEVNULL, stdout=out,
+                ["bash", "-c", "read -r && exec \"$@\" < /dev/null", "begin"]
+                + r.command_line(), stdin=subprocess.PIPE, stdout=out,
                 stderr=out, start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGINT))
 
@@ -352,6 +354,8 @@ def starting():
         if n is None:
             n = random.randrange(1, calls)
         with KillAt(r.process.pid, n, STEPS) as k:
+            with r.process.stdin as go:
+                go.write(b"\n")
             wait_for(lambda: ready(size), 60, "the start, or its end")
         calls = max(calls, len(k.calls))
         if k.killed:
