@@ -289,7 +289,7 @@ def acts(conversation):
     }
 
 
-@test("files/crash-worker", 180)
+@test("files/crash-worker", 900)
 def crash_worker():
     places, all_acts = acts("w")
     for what in ("PUT attachments, new", "PUT attachments", "PUT files",
@@ -314,7 +314,7 @@ def crash_worker():
     g.delete("w")
 
 
-@test("files/crash-worker-delete", 120)
+@test("files/crash-worker-delete", 600)
 def crash_delete():
     """DELETE of a conversation takes all of it, or nothing."""
     url = "v1/conversations/d"
@@ -343,7 +343,7 @@ def crash_delete():
     one_by_one("DELETE of a conversation", victim, act, after)
 
 
-@test("files/crash-agent", 180)
+@test("files/crash-agent", 900)
 def crash_agent():
     places, all_acts = acts("a")
     new, attached, big = places[0], places[1], places[5]
@@ -402,7 +402,7 @@ def runner_lives():
     works()
 
 
-@test("files/crash-runner", 180)
+@test("files/crash-runner", 900)
 def crash_runner():
     """It is not on the way of bytes; but it makes sandboxes and wakes them."""
     places, all_acts = acts("r")

@@ -81,7 +81,7 @@ def later(function):
     return thread, out
 
 
-@test("crash/upgrade-old-agents", seconds=200)
+@test("crash/upgrade-old-agents", seconds=900)
 def old_agents():
     """The wire has gone on by two: nobody can ask the old agents any more."""
     new, now = build(wire.VERSION + 2, wire.VERSION + 1), wire.VERSION + 2

@@ -103,7 +103,7 @@ def in_root(script):
     os.makedirs(folder + "/mnt", exist_ok=True)
     return subprocess.run(
         ["unshare", "--mount", "bash", "-c", ROOT % folder, "root", script],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600)
 
 
 @test("install/nginx")
@@ -241,7 +241,7 @@ def hardening():
              & (1 << 16 | 1 << 25 | 1 << 13), 0, "SYS_MODULE, SYS_TIME, "
              "NET_RAW")
         same(g.output("hard", "id -un; python3 -c 'import numpy; print(1)'; "
-                      "(sleep 100 > /dev/null 2>&1 &); touch /tmp/x; echo ok"),
+                      "(sleep 1000 > /dev/null 2>&1 &); touch /tmp/x; echo ok"),
              "sandbox\n1\nok\n")
         r = g.run("hard", "python3 -c 'bytearray(300 << 20)'; "
                   "head -c 20M /dev/zero > big; ls -s big")
