@@ -400,10 +400,11 @@ class Client:
         if chunks is not None:
             body = b"".join(struct.pack(">I", len(c)) + c for c in chunks)
             body += bytes(4)
+        # the preamble goes in one write, as the runner peeks at it, and soon
+        data = first.encode() + head + body
         sock = self.connect()
         try:
-            # the preamble goes in one write, as the runner peeks at it
-            sock.sendall(first.encode() + head + body)
+            sock.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             pass                # the reason may still be there to read
         return sock
