@@ -281,8 +281,11 @@ def upgrade():
         same(other.output("up", "cat kept"), "kept\n")
     finally:
         for pid in pids:
-            if alive(pid):
-                os.kill(pid, signal.SIGTERM)
+            try:
+                if alive(pid):
+                    os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
         wait_for(lambda: not any(alive(p) for p in pids), 30, "their end")
         other.stop()
 
@@ -294,8 +297,11 @@ def runner_restart():
     first = g.run("rr", "echo kept > kept")
     job = later(g.command, "rr", "(sleep 1000; true) & (while :; do date "
                 "+%s%N > next; mv next beat; sleep 0.1; done) > /dev/null 2>&1"
-                " & " + GO + "; exit 3", commandId="id")
-    running("rr")
+                " & until pgrep -f '^sleep 1000$' > pid && [ -e beat ]; do "
+                "sleep 0.1; done; touch both; " + GO + "; exit 3",
+                commandId="id")
+    wait_for(lambda: g.request("GET", V + "rr/fs/both").status == 200, 60,
+             "a command and its children")
     pid = agent("rr")
     group = cgroup_of(pid)
     g.kill_runner()
