@@ -24,6 +24,7 @@ from tap import check, main, same, test                      # noqa: E402
 
 CTL = os.path.abspath(os.environ.get("BUILD") or TOP + "/build") \
     + "/sandboxctl"
+MOST = 250          # seconds, of what must come on a machine that is busy
 server = None
 
 
@@ -61,6 +62,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 else (json.dumps(event) + "\n").encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
         self.wfile.flush()
+
+    def ping_until(self, event):
+        """As a gateway does meanwhile, so that nobody thinks it is gone."""
+        end = time.monotonic() + MOST
+        while not event.wait(2) and time.monotonic() < end:
+            self.events(b"\n")
 
     def end_well(self):
         self.wfile.write(b"0\r\n\r\n")
@@ -163,7 +170,7 @@ def popen(*arguments, stdin=subprocess.DEVNULL, port=None):
                             env=environment(port))
 
 
-def finish(process, seconds=30):
+def finish(process, seconds=MOST):
     try:
         a, b = process.communicate(timeout=seconds)
     finally:
@@ -171,7 +178,7 @@ def finish(process, seconds=30):
     return a, b, process.returncode
 
 
-def ctl(*arguments, data=None, seconds=30):
+def ctl(*arguments, data=None, seconds=MOST):
     process = popen(*arguments, stdin=subprocess.DEVNULL if data is None
                     else subprocess.PIPE)
     if data is None:
@@ -179,7 +186,7 @@ def ctl(*arguments, data=None, seconds=30):
     return communicate(process, data, seconds)
 
 
-def communicate(process, data, seconds=30):
+def communicate(process, data, seconds=MOST):
     try:
         a, b = process.communicate(data, timeout=seconds)
     finally:
@@ -353,7 +360,7 @@ def busy():
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     same(finish(process), (b"", b"", 130))
-    check(time.monotonic() - begin < 8, "it took its time")
+    check(time.monotonic() - begin < 12, "it took its time")
     same([c[0] for c in s.calls if c[0] == "run"], ["run"])
 
 
@@ -389,7 +396,7 @@ def stdin():
         s.request = json.loads(h.body)
         h.events(started())
         if s.request["stdinOpen"]:
-            s.eof.wait(20)
+            h.ping_until(s.eof)
         h.events(result(2))
         h.end_well()
 
@@ -421,7 +428,7 @@ def stdin():
         before = len(s.input)
         process.stdin.write(part)
         process.stdin.flush()
-        end = time.monotonic() + 10
+        end = time.monotonic() + MOST
         while len(s.input) == before and time.monotonic() < end:
             time.sleep(0.01)
         same(s.input[before:], part, "a line that was typed")
@@ -438,7 +445,7 @@ def unread():
 
     def run(h, n):
         h.events(started())
-        done.wait(20)
+        h.ping_until(done)
         time.sleep(0.2)
         h.events(result(2, 4))
         h.end_well()
@@ -456,7 +463,7 @@ def stdin_breaks():
     """What may be there in part only is never sent twice, and is said."""
     def run(h, n):
         h.events(started())
-        scripts["b"].cancelled.wait(20)
+        h.ping_until(scripts["b"].cancelled)
         h.events(result(2, 137, "cancelled"))
         h.end_well()
     scripts["b"] = s = Script(run, stdin=lambda h, n: h.cut())
@@ -475,7 +482,7 @@ def begun(process, text=b"go\n"):
 def cancel():
     def run(h, n):
         h.events(started(), out(2, "go\n"))
-        scripts["c"].cancelled.wait(20)
+        h.ping_until(scripts["c"].cancelled)
         h.events(out(3, "last words\n"), result(4, 137, "cancelled"))
         h.end_well()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -490,7 +497,7 @@ def cancel():
 def cancel_early():
     """The DELETE overtakes the POST: it is repeated."""
     def run(h, n):
-        scripts["e"].cancelled.wait(20)
+        scripts["e"].cancelled.wait(MOST)
         h.events(result(1, 137, "cancelled"))
         h.end_well()
 
@@ -512,16 +519,18 @@ def cancel_early():
 def second():
     def run(h, n):
         h.events(started(), out(2, "go\n"))
-        time.sleep(30)
-    scripts["d"] = s = Script(run, delete=lambda h, n: time.sleep(30))
+        over.wait(MOST)
+    over = threading.Event()
+    scripts["d"] = s = Script(run, delete=lambda h, n: over.wait(MOST))
     process = begun(popen("run", "d", "x"))
     process.send_signal(signal.SIGINT)
     while len(s.calls) < 2:
         time.sleep(0.01)
-    begin = time.monotonic()
     process.send_signal(signal.SIGINT)
-    same(finish(process)[2], 130)
-    check(time.monotonic() - begin < 5, "it took its time")
+    try:
+        same(finish(process), (b"", b"", 130))
+    finally:
+        over.set()
 
 
 @test("ctl/reader-gone")
@@ -537,7 +546,7 @@ def reader_gone():
     scripts["h"] = s = Script(run)
     process = begun(popen("run", "h", "x"))
     process.stdout.close()
-    same((process.wait(20), process.stderr.read()), (141, b""))
+    same((process.wait(MOST), process.stderr.read()), (141, b""))
     check(s.cancelled.is_set(), "cancelled")
     process.stderr.close()
 
@@ -545,7 +554,7 @@ def reader_gone():
     scripts["h"] = s = Script(get=lambda h, n: run(h, n))
     process = begun(popen("logs", "-f", "h", "id"))
     process.stdout.close()
-    same((process.wait(20), process.stderr.read()), (141, b""))
+    same((process.wait(MOST), process.stderr.read()), (141, b""))
     process.stderr.close()
     same([c[0] for c in s.calls], ["get"])
     s.cancelled.set()
@@ -556,7 +565,7 @@ def reader_gone():
     os.close(read)
     process = subprocess.run(
         [CTL, "run", "--json", "h", "x"], stdin=subprocess.DEVNULL,
-        stdout=write, stderr=subprocess.PIPE, timeout=30, env=environment())
+        stdout=write, stderr=subprocess.PIPE, timeout=MOST, env=environment())
     os.close(write)
     same((process.returncode, process.stderr), (141, b""))
 
@@ -565,7 +574,7 @@ def reader_gone():
     with open("/dev/full", "wb") as full:
         process = subprocess.run(
             [CTL, "run", "h", "x"], stdin=subprocess.DEVNULL, stdout=full,
-            stderr=subprocess.PIPE, timeout=30, env=environment())
+            stderr=subprocess.PIPE, timeout=MOST, env=environment())
     same(process.returncode, 125)
     check(b"write" in process.stderr and s.cancelled.is_set(), "cancelled")
 
@@ -578,7 +587,7 @@ def nothing():
         begin = time.monotonic()
         a, b, rc = finish(popen("run", "x", "x", port=port))
     same(rc, 125)
-    check(b"nothing answers" in b and time.monotonic() - begin < 12, b)
+    check(b"nothing answers" in b and time.monotonic() - begin < 50, b)
 
 
 @test("ctl/background-and-json")

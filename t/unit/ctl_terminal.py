@@ -127,7 +127,7 @@ def terminal(*words):
         cwd=folder.name, start_new_session=True,
         env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"})
     os.close(theirs)
-    out, end = b"", time.monotonic() + 60
+    out, end = b"", time.monotonic() + 250
     while time.monotonic() < end:
         if not select.select([ours], [], [], 1)[0]:
             continue
@@ -179,7 +179,7 @@ def answers():
                                  "--token", "t") + words[2:]
             out = subprocess.run([CTL] + list(words), cwd=folder.name,
                                  stdin=subprocess.DEVNULL, check=False,
-                                 stdout=subprocess.PIPE, timeout=60,
+                                 stdout=subprocess.PIPE, timeout=250,
                                  stderr=subprocess.STDOUT).stdout.decode()
             found = PLAIN.search(out)
             check(not found, "%r of %r" % (found and found.group(), words),

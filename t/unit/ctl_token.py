@@ -30,7 +30,7 @@ def file(name, data):
 
 def mint(key, *options):
     return subprocess.run((CTL, "token", "--key", key, "--sub", "alice")
-                          + options, capture_output=True, timeout=30,
+                          + options, capture_output=True, timeout=250,
                           stdin=subprocess.DEVNULL)
 
 
@@ -96,7 +96,7 @@ def claims():
     same(header["alg"], "HS256")
     check(verified("HS256", key, signed, signature), "HS256")
     iat = body.pop("iat")
-    check(now <= iat <= now + 60, "iat", iat, now)
+    check(now <= iat <= time.time(), "iat", iat, now)
     same(body, {"sub": "alice", "tenant": "acme", "iss": "me", "aud": "you",
                 "permissions": ["a", "b"], "exp": iat + 300})
 
