@@ -81,13 +81,13 @@ ngx_int_t
 ngx_http_sandbox_conversations_handler(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    u_char                             user[SANDBOX_STORE_DIGEST];
     ngx_int_t                          rc;
-    ngx_str_t                         *root;
     ngx_pool_cleanup_t                *cln;
     ngx_http_sandbox_loc_conf_t       *slcf;
     ngx_http_sandbox_store_op_t       *op;
     ngx_http_sandbox_conversations_t  *list;
+
+    static const ngx_str_t  any = ngx_string("-");
 
     slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
 
@@ -125,16 +125,10 @@ ngx_http_sandbox_conversations_handler(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    root = ngx_http_sandbox_store_name(slcf->store);
-
     /* of the place only the user's part is of interest */
 
     if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
-        || ngx_http_sandbox_store_user(ctx, user) != NGX_OK
-        || sandbox_store_place(&op->place, (char *) root->data,
-                               (char *) slcf->realm.data, slcf->realm.len,
-                               ctx->digest, user, "-", 1)
-           != 0)
+        || ngx_http_sandbox_store_place(r, ctx, &any, &op->place) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -632,8 +626,6 @@ ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
 {
 #if (NGX_THREADS)
 
-    u_char                        user[SANDBOX_STORE_DIGEST];
-    ngx_str_t                    *root;
     ngx_pool_t                   *pool;
     ngx_atomic_t                 *mark;
     ngx_atomic_uint_t             value;
@@ -653,7 +645,6 @@ ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
         return;
     }
 
-    root = ngx_http_sandbox_store_name(slcf->store);
     pool = ngx_create_pool(16384, ngx_cycle->log);
     task = pool ? ngx_thread_task_alloc(pool, sizeof(ngx_http_sandbox_mark_t))
                 : NULL;
@@ -667,13 +658,8 @@ ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
     m->mark = mark;
     m->limit = slcf->quota.tenant_size;
 
-    if (ngx_http_sandbox_store_user(ctx, user) != NGX_OK
-        || sandbox_store_place(&m->place, (char *) root->data,
-                               (char *) slcf->realm.data, slcf->realm.len,
-                               ctx->digest, user,
-                               (char *) ctx->conversation.data,
-                               ctx->conversation.len)
-           != 0)
+    if (ngx_http_sandbox_store_place(r, ctx, &ctx->conversation, &m->place)
+        != NGX_OK)
     {
         goto failed;
     }

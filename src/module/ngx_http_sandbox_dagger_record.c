@@ -135,8 +135,6 @@ ngx_http_sandbox_record_write(ngx_http_sandbox_session_t *s,
 {
 #if (NGX_THREADS)
 
-    u_char                           user[SANDBOX_STORE_DIGEST];
-    ngx_str_t                       *root;
     ngx_pool_t                      *pool;
     ngx_thread_task_t               *task;
     ngx_http_sandbox_ctx_t          *ctx;
@@ -152,7 +150,6 @@ ngx_http_sandbox_record_write(ngx_http_sandbox_session_t *s,
         return;
     }
 
-    root = ngx_http_sandbox_store_name(slcf->store);
     pool = ngx_create_pool(16384, ngx_cycle->log);
     task = pool ? ngx_thread_task_alloc(pool,
                                      sizeof(ngx_http_sandbox_record_work_t))
@@ -169,13 +166,9 @@ ngx_http_sandbox_record_write(ngx_http_sandbox_session_t *s,
     work->engine.name_len = (unsigned) s->engine->name.len;
     ngx_memcpy(work->engine.name, s->engine->name.data, s->engine->name.len);
 
-    if (ngx_http_sandbox_store_user(ctx, user) != NGX_OK
-        || sandbox_store_place(&work->place, (char *) root->data,
-                               (char *) slcf->realm.data, slcf->realm.len,
-                               ctx->digest, user,
-                               (char *) ctx->conversation.data,
-                               ctx->conversation.len)
-           != 0)
+    if (ngx_http_sandbox_store_place(s->request, ctx, &ctx->conversation,
+                                     &work->place)
+        != NGX_OK)
     {
         goto failed;
     }

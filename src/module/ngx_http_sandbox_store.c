@@ -78,8 +78,6 @@ ngx_http_sandbox_store_op_t *
 ngx_http_sandbox_store_op(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     sandbox_store_kind_e kind, ngx_http_sandbox_store_pt handler)
 {
-    u_char                        user[SANDBOX_STORE_DIGEST];
-    ngx_str_t                    *root;
     ngx_pool_cleanup_t           *cln;
     ngx_http_sandbox_loc_conf_t  *slcf;
     ngx_http_sandbox_store_op_t  *op;
@@ -107,16 +105,10 @@ ngx_http_sandbox_store_op(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
         return op;
     }
 
-    root = ngx_http_sandbox_store_name(slcf->store);
-
     if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK
-        || ngx_http_sandbox_store_user(ctx, user) != NGX_OK
-        || sandbox_store_place(&op->place, (char *) root->data,
-                               (char *) slcf->realm.data, slcf->realm.len,
-                               ctx->digest, user,
-                               (char *) ctx->conversation.data,
-                               ctx->conversation.len)
-           != 0)
+        || ngx_http_sandbox_store_place(r, ctx, &ctx->conversation,
+                                        &op->place)
+           != NGX_OK)
     {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "sandbox: a conversation's place in \"sandbox_store\" "
@@ -125,6 +117,32 @@ ngx_http_sandbox_store_op(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     }
 
     return op;
+}
+
+
+ngx_int_t
+ngx_http_sandbox_store_place(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, const ngx_str_t *conversation,
+    sandbox_store_place_t *place)
+{
+    u_char                        user[SANDBOX_STORE_DIGEST];
+    ngx_str_t                    *root;
+    ngx_http_sandbox_loc_conf_t  *slcf;
+
+    slcf = ngx_http_get_module_loc_conf(r, ngx_http_sandbox_module);
+    root = ngx_http_sandbox_store_name(slcf->store);
+
+    if (ngx_http_sandbox_store_user(ctx, user) != NGX_OK
+        || sandbox_store_place(place, (char *) root->data,
+                               (char *) slcf->realm.data, slcf->realm.len,
+                               ctx->digest, user, (char *) conversation->data,
+                               conversation->len)
+           != 0)
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
 }
 
 

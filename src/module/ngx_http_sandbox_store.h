@@ -160,6 +160,14 @@ ngx_int_t ngx_http_sandbox_store_look(ngx_http_sandbox_store_op_t *op,
 void ngx_http_sandbox_store_problem(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx, ngx_http_sandbox_store_op_t *op);
 
+/*
+ * Where a conversation of the request's user is; not before the request's
+ * session keys are known.
+ */
+ngx_int_t ngx_http_sandbox_store_place(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, const ngx_str_t *conversation,
+    sandbox_store_place_t *place);
+
 /* SHA-256 of issuer, tenant and user, of which the first bytes are kept. */
 ngx_int_t ngx_http_sandbox_store_user(ngx_http_sandbox_ctx_t *ctx,
     u_char digest[SANDBOX_STORE_DIGEST]);
