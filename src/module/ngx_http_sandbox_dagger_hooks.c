@@ -89,7 +89,8 @@ ngx_http_sandbox_dagger_refused(ngx_http_request_t *r,
         return NGX_DECLINED;
     }
 
-    ngx_http_sandbox_agent_silent(s->zone, ctx->session, s->agent.address);
+    ngx_http_sandbox_agent_change(s->zone, ctx->session,
+                                  NGX_HTTP_SANDBOX_AGENT_SILENT, &s->agent);
 
     if (s->sends > 1) {
         return NGX_DECLINED;
@@ -129,7 +130,9 @@ ngx_http_sandbox_dagger_ended(ngx_http_request_t *r,
     switch (ctx->wire.operation) {
 
     case SANDBOX_OPERATION_DELETE:
-        ngx_http_sandbox_agent_forget(s->zone, ctx->session);
+        ngx_http_sandbox_agent_change(s->zone, ctx->session,
+                                      NGX_HTTP_SANDBOX_AGENT_DELETED,
+                                      &s->agent);
         break;
 
     case SANDBOX_OPERATION_COMMAND:
@@ -165,7 +168,7 @@ ngx_http_sandbox_dagger_result(ngx_http_sandbox_session_t *s)
     result = &s->ctx->wire.result;
     instance = result->number[SANDBOX_TAG_INSTANCE];
 
-    if (ngx_http_sandbox_agent_peek(s->zone, s->ctx->session, &agent)
+    if (ngx_http_sandbox_agent_find(s->zone, s->ctx->session, &agent, 0)
         == NGX_OK)
     {
         s->agent.instance = agent.instance;
@@ -215,7 +218,8 @@ ngx_http_sandbox_dagger_note(ngx_http_sandbox_session_t *s, uint64_t instance)
         s->agent.lost = NGX_HTTP_SANDBOX_KEPT;
     }
 
-    ngx_http_sandbox_agent_result(s->zone, s->ctx->session, &s->agent);
+    ngx_http_sandbox_agent_change(s->zone, s->ctx->session,
+                                  NGX_HTTP_SANDBOX_AGENT_RESULT, &s->agent);
 
     if (!same) {
         ngx_http_sandbox_record_write(s, instance);
@@ -253,7 +257,7 @@ ngx_http_sandbox_dagger_listed(ngx_http_request_t *r, const u_char *session)
 
     smcf = ngx_http_get_module_main_conf(r, ngx_http_sandbox_module);
 
-    return ngx_http_sandbox_agent_peek(&smcf->zone, session, &agent)
+    return ngx_http_sandbox_agent_find(&smcf->zone, session, &agent, 0)
            == NGX_OK ? agent.used : -1;
 }
 

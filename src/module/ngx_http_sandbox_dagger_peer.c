@@ -15,7 +15,7 @@
 #define NGX_HTTP_SANDBOX_PEER_CONNECT  500
 #define NGX_HTTP_SANDBOX_PEER_PAUSE    10        /* doubled each time */
 #define NGX_HTTP_SANDBOX_PEER_PAUSES   160
-#define NGX_HTTP_SANDBOX_PEER_SILENT   2000      /* sooner, without a word */
+#define NGX_HTTP_SANDBOX_PEER_SILENT   8000      /* sooner, without a word */
 
 
 static void ngx_http_sandbox_peer_resolved(ngx_resolver_ctx_t *resolving);
@@ -342,8 +342,8 @@ ngx_http_sandbox_peer_refused(ngx_http_sandbox_session_t *s, ngx_err_t err)
                       "it is started again", &s->name, &s->engine->name);
     }
 
-    ngx_http_sandbox_agent_silent(s->zone, s->ctx->session,
-                                  s->agent.address);
+    ngx_http_sandbox_agent_change(s->zone, s->ctx->session,
+                                  NGX_HTTP_SANDBOX_AGENT_SILENT, &s->agent);
 
     s->silent = (err != NGX_ECONNREFUSED && err != NGX_ECONNRESET);
 
@@ -451,8 +451,8 @@ ngx_http_sandbox_peer_free(ngx_peer_connection_t *pc, void *data,
     wire->timedout = s->told || (c != NULL && (c->read->timedout
                                                || c->write->timedout));
 
-    ngx_http_sandbox_agent_silent(s->zone, s->ctx->session,
-                                  s->agent.address);
+    ngx_http_sandbox_agent_change(s->zone, s->ctx->session,
+                                  NGX_HTTP_SANDBOX_AGENT_SILENT, &s->agent);
 }
 
 
@@ -476,7 +476,8 @@ ngx_http_sandbox_peer_recv(ngx_connection_t *c, u_char *buf, size_t size)
         return n;
     }
 
-    ngx_http_sandbox_agent_silent(s->zone, ctx->session, s->agent.address);
+    ngx_http_sandbox_agent_change(s->zone, ctx->session,
+                                  NGX_HTTP_SANDBOX_AGENT_SILENT, &s->agent);
 
     if (s->sends > 1 || !ngx_http_sandbox_peer_unheard(s)
         || !ngx_http_sandbox_peer_repeatable(s))

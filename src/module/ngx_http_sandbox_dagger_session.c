@@ -73,7 +73,7 @@ ngx_http_sandbox_agents_create(ngx_slab_pool_t *shpool, size_t size)
 
 ngx_int_t
 ngx_http_sandbox_agent_find(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, ngx_http_sandbox_agent_t *agent)
+    const u_char *session, ngx_http_sandbox_agent_t *agent, ngx_uint_t use)
 {
     ngx_http_sandbox_agent_node_t  *an;
 
@@ -86,35 +86,14 @@ ngx_http_sandbox_agent_find(ngx_http_sandbox_zone_t *zone,
     an = ngx_http_sandbox_agent_lookup(zone->agents, session);
 
     if (an) {
+        *agent = an->agent;
+    }
+
+    if (an && use) {
         ngx_queue_remove(&an->queue);
         ngx_queue_insert_head(&zone->agents->queue, &an->queue);
 
-        *agent = an->agent;
         an->agent.used = ngx_time();
-    }
-
-    ngx_shmtx_unlock(&zone->shpool->mutex);
-
-    return an ? NGX_OK : NGX_DECLINED;
-}
-
-
-ngx_int_t
-ngx_http_sandbox_agent_peek(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, ngx_http_sandbox_agent_t *agent)
-{
-    ngx_http_sandbox_agent_node_t  *an;
-
-    if (zone->agents == NULL) {
-        return NGX_DECLINED;
-    }
-
-    ngx_shmtx_lock(&zone->shpool->mutex);
-
-    an = ngx_http_sandbox_agent_lookup(zone->agents, session);
-
-    if (an) {
-        *agent = an->agent;
     }
 
     ngx_shmtx_unlock(&zone->shpool->mutex);
@@ -168,8 +147,9 @@ ngx_http_sandbox_agent_place(ngx_http_sandbox_zone_t *zone,
 
 
 void
-ngx_http_sandbox_agent_silent(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, in_addr_t address)
+ngx_http_sandbox_agent_change(ngx_http_sandbox_zone_t *zone,
+    const u_char *session, ngx_http_sandbox_agent_change_e change,
+    const ngx_http_sandbox_agent_t *agent)
 {
     ngx_http_sandbox_agent_node_t  *an;
 
@@ -181,77 +161,38 @@ ngx_http_sandbox_agent_silent(ngx_http_sandbox_zone_t *zone,
 
     an = ngx_http_sandbox_agent_lookup(zone->agents, session);
 
-    if (an && an->agent.address == address) {
-        an->agent.address = 0;
+    if (an == NULL) {
+        goto done;
     }
 
-    ngx_shmtx_unlock(&zone->shpool->mutex);
-}
+    switch (change) {
 
+    case NGX_HTTP_SANDBOX_AGENT_SILENT:
+        if (an->agent.address == agent->address) {
+            an->agent.address = 0;
+        }
 
-void
-ngx_http_sandbox_agent_result(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, const ngx_http_sandbox_agent_t *agent)
-{
-    ngx_http_sandbox_agent_node_t  *an;
+        break;
 
-    if (zone->agents == NULL) {
-        return;
-    }
+    case NGX_HTTP_SANDBOX_AGENT_RESULT:
+        if (an->agent.engine == agent->engine) {
+            an->agent.instance = agent->instance;
+            an->agent.lost = agent->lost;
+            an->agent.stored = agent->stored;
+        }
 
-    ngx_shmtx_lock(&zone->shpool->mutex);
+        break;
 
-    an = ngx_http_sandbox_agent_lookup(zone->agents, session);
-
-    if (an && an->agent.engine == agent->engine) {
-        an->agent.instance = agent->instance;
-        an->agent.lost = agent->lost;
-        an->agent.stored = agent->stored;
-    }
-
-    ngx_shmtx_unlock(&zone->shpool->mutex);
-}
-
-
-void
-ngx_http_sandbox_agent_fresh(ngx_http_sandbox_zone_t *zone,
-    const u_char *session)
-{
-    ngx_http_sandbox_agent_node_t  *an;
-
-    if (zone->agents == NULL) {
-        return;
-    }
-
-    ngx_shmtx_lock(&zone->shpool->mutex);
-
-    an = ngx_http_sandbox_agent_lookup(zone->agents, session);
-
-    if (an) {
+    case NGX_HTTP_SANDBOX_AGENT_FRESH:
         an->agent.instance = 0;
-    }
+        break;
 
-    ngx_shmtx_unlock(&zone->shpool->mutex);
-}
-
-
-void
-ngx_http_sandbox_agent_forget(ngx_http_sandbox_zone_t *zone,
-    const u_char *session)
-{
-    ngx_http_sandbox_agent_node_t  *an;
-
-    if (zone->agents == NULL) {
-        return;
-    }
-
-    ngx_shmtx_lock(&zone->shpool->mutex);
-
-    an = ngx_http_sandbox_agent_lookup(zone->agents, session);
-
-    if (an) {
+    case NGX_HTTP_SANDBOX_AGENT_DELETED:
         ngx_http_sandbox_agent_delete(zone, an);
+        break;
     }
+
+done:
 
     ngx_shmtx_unlock(&zone->shpool->mutex);
 }

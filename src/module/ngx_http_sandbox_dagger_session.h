@@ -35,17 +35,28 @@ typedef struct {
 } ngx_http_sandbox_agent_t;
 
 
+/* what became of one */
+
+typedef enum {
+    NGX_HTTP_SANDBOX_AGENT_SILENT,               /* no answer at its address,
+                                                    if that is still it */
+    NGX_HTTP_SANDBOX_AGENT_RESULT,               /* instance, lost, stored */
+    NGX_HTTP_SANDBOX_AGENT_FRESH,                /* the instance will be
+                                                    another one */
+    NGX_HTTP_SANDBOX_AGENT_DELETED
+} ngx_http_sandbox_agent_change_e;
+
+
 /* When the zone is made; NULL: no room, and then nothing is remembered. */
 struct ngx_http_sandbox_agents_s *ngx_http_sandbox_agents_create(
     ngx_slab_pool_t *shpool, size_t size);
 
-/* NGX_OK: *agent is a copy, and it is used.  NGX_DECLINED: not known. */
+/*
+ * NGX_OK: *agent is a copy, and it is used (0: looked at only).
+ * NGX_DECLINED: not known.
+ */
 ngx_int_t ngx_http_sandbox_agent_find(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, ngx_http_sandbox_agent_t *agent);
-
-/* The same, to look at it only. */
-ngx_int_t ngx_http_sandbox_agent_peek(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, ngx_http_sandbox_agent_t *agent);
+    const u_char *session, ngx_http_sandbox_agent_t *agent, ngx_uint_t use);
 
 /*
  * Where it is: engine, definition, generation, address, exec.  On another one
@@ -55,21 +66,10 @@ ngx_int_t ngx_http_sandbox_agent_peek(ngx_http_sandbox_zone_t *zone,
 void ngx_http_sandbox_agent_place(ngx_http_sandbox_zone_t *zone,
     const u_char *session, const ngx_http_sandbox_agent_t *agent);
 
-/* There is no answer at this address, unless it has another one by now. */
-void ngx_http_sandbox_agent_silent(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, in_addr_t address);
-
-/* Its instance, 0: not known; what was lost; whether the store knows. */
-void ngx_http_sandbox_agent_result(ngx_http_sandbox_zone_t *zone,
-    const u_char *session, const ngx_http_sandbox_agent_t *agent);
-
-/* A fresh one was asked for: its instance will be another one. */
-void ngx_http_sandbox_agent_fresh(ngx_http_sandbox_zone_t *zone,
-    const u_char *session);
-
-/* It was deleted. */
-void ngx_http_sandbox_agent_forget(ngx_http_sandbox_zone_t *zone,
-    const u_char *session);
+/* Of one that is known; the agent is as its request knows it. */
+void ngx_http_sandbox_agent_change(ngx_http_sandbox_zone_t *zone,
+    const u_char *session, ngx_http_sandbox_agent_change_e change,
+    const ngx_http_sandbox_agent_t *agent);
 
 /*
  * A command is to run: NGX_OK, or NGX_BUSY if as many do as may.  Each that

@@ -12,7 +12,7 @@
 #define NGX_HTTP_SANDBOX_DAGGER_WAIT     3000    /* for an engine, in all */
 #define NGX_HTTP_SANDBOX_DAGGER_DOUBT    1000    /* that an engine is another */
 #define NGX_HTTP_SANDBOX_DAGGER_LOOK     50
-#define NGX_HTTP_SANDBOX_DAGGER_COMING   6000    /* an agent, after its start */
+#define NGX_HTTP_SANDBOX_DAGGER_COMING   12000   /* an agent, after its start */
 #define NGX_HTTP_SANDBOX_DAGGER_PAUSE    10
 
 /* an agent that is given up is one, the question for another one too */
@@ -85,7 +85,8 @@ ngx_http_sandbox_dagger_start(ngx_http_request_t *r,
     s->fresh |= ((ctx->wire.flags & SANDBOX_FLAG_FRESH) != 0);
 
     if (s->fresh || ctx->wire.operation == SANDBOX_OPERATION_RESET) {
-        ngx_http_sandbox_agent_fresh(s->zone, ctx->session);
+        ngx_http_sandbox_agent_change(s->zone, ctx->session,
+                                      NGX_HTTP_SANDBOX_AGENT_FRESH, &s->agent);
     }
 
     s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_WAIT;
@@ -154,7 +155,8 @@ ngx_http_sandbox_dagger_choose(ngx_http_sandbox_session_t *s)
 
     slcf = ngx_http_get_module_loc_conf(s->request, ngx_http_sandbox_module);
 
-    known = (ngx_http_sandbox_agent_find(s->zone, s->ctx->session, &s->agent)
+    known = (ngx_http_sandbox_agent_find(s->zone, s->ctx->session, &s->agent,
+                                         1)
              == NGX_OK);
 
     if (!known) {
