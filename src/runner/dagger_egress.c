@@ -337,15 +337,8 @@ dagger_egress_fields(dagger_t *dagger, sandbox_writer_t *w)
 
     egress = dagger->egress;
 
-    if (egress->table == NULL) {
-        return;
-    }
-
-    sandbox_write_bytes(w, SANDBOX_TAG_EGRESS_DIGEST, egress->digest,
-                        sizeof(egress->digest));
-
-    runner_egress_counts_write(egress->child.counts, egress->table,
-                               egress->table_size, w);
+    runner_egress_write(egress->child.counts, egress->digest, egress->table,
+                        egress->table_size, w);
 }
 
 

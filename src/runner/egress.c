@@ -497,13 +497,6 @@ runner_egress_fields(runner_t *runner, sandbox_writer_t *w)
 
     egress = runner->egress;
 
-    if (egress->table == NULL) {
-        return;
-    }
-
-    sandbox_write_bytes(w, SANDBOX_TAG_EGRESS_DIGEST, egress->digest,
-                        sizeof(egress->digest));
-
-    runner_egress_counts_write(egress->child.counts, egress->table,
-                               egress->table_size, w);
+    runner_egress_write(egress->child.counts, egress->digest, egress->table,
+                        egress->table_size, w);
 }

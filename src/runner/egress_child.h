@@ -96,9 +96,13 @@ int runner_egress_counted(runner_egress_count_t *counts,
 /* The proxy ended. */
 void runner_egress_counts_keep(runner_egress_count_t *counts);
 
-/* EGRESS_COUNTs of the policies of a table, as many as have room. */
-void runner_egress_counts_write(const runner_egress_count_t *counts,
-    const uint8_t *table, size_t size, sandbox_writer_t *w);
+/*
+ * EGRESS_DIGEST of a table (NULL: none came, nothing is written) and
+ * EGRESS_COUNTs of its policies, as many as have room.
+ */
+void runner_egress_write(const runner_egress_count_t *counts,
+    const uint8_t *digest, const uint8_t *table, size_t size,
+    sandbox_writer_t *w);
 
 
 #endif /* RUNNER_EGRESS_CHILD_H */

@@ -139,8 +139,9 @@ runner_egress_counts_keep(runner_egress_count_t *counts)
 
 
 void
-runner_egress_counts_write(const runner_egress_count_t *counts,
-    const uint8_t *table, size_t size, sandbox_writer_t *w)
+runner_egress_write(const runner_egress_count_t *counts,
+    const uint8_t *digest, const uint8_t *table, size_t size,
+    sandbox_writer_t *w)
 {
     uint8_t                       b[256];
     unsigned                      i;
@@ -150,6 +151,13 @@ runner_egress_counts_write(const runner_egress_count_t *counts,
     const runner_egress_count_t  *count;
 
     static const runner_egress_count_t  none;
+
+    if (table == NULL) {
+        return;
+    }
+
+    sandbox_write_bytes(w, SANDBOX_TAG_EGRESS_DIGEST, digest,
+                        SANDBOX_WIRE_DIGEST_SIZE);
 
     sandbox_fields_init(&policies, table, size);
 
