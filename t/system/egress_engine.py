@@ -756,18 +756,23 @@ def look():
             reach(one, "198.51.100.1", 3128), reach(one, "10.87.0.12", 9000),
             reach(one, "198.51.100.2", 443)]
 
-end = time.monotonic() + 60
-while look() != [1] * 7 and time.monotonic() < end:
-    time.sleep(0.2)
-print(look(), flush=True)
+# all, when the first n of them can be reached
+
+def until(n):
+    end = time.monotonic() + 100
+    seen = look()
+    while seen[:n] != [1] * n and time.monotonic() < end:
+        time.sleep(0.2)
+        seen = look()
+    return seen
+
+print(until(7), flush=True)
 loaded = subprocess.run(["nft", "-f", sys.argv[1]], stderr=subprocess.PIPE)
 if loaded.returncode:
     print("skip " + loaded.stderr.decode().replace("\n", " "))
 else:
     # what has to come is waited for
-    while look()[:3] != [1] * 3 and time.monotonic() < end:
-        time.sleep(0.2)
-    print(look())
+    print(until(3))
 """
 
 
@@ -789,7 +794,7 @@ def firewall():
              sys.executable, "-c", NETWORK, d + "/rules"],
             env=dict(os.environ, PATH=os.environ["PATH"]
                      + ":/usr/sbin:/sbin"), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=250,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=280,
             check=False)
     same((done.returncode, done.stderr[-1500:]), (0, b""))
     before, after = done.stdout.decode().splitlines()
@@ -812,7 +817,7 @@ url = "https://index.test/hello"
 said = {
     "curl": run("curl", "-sS", url),
     "urllib": urllib.request.urlopen(url).read().decode().strip(),
-    "httpx": httpx.get(url).text.strip(),
+    "httpx": httpx.get(url, timeout=100).text.strip(),
     "node": run("node", "-e", "fetch('%s').then(r => r.text())"
                 ".then(t => process.stdout.write(t))" % url),
     "git": run("git", "ls-remote", "https://index.test/repo.git"),
@@ -883,14 +888,17 @@ def command():
                    "EGRESS_INDEX": "https://index.test/simple/",
                    "EGRESS_CA": authority.text}
 
-            def out(text, **more):
+            def run(text, **more):
                 # of others' processes a machine may be full: their user is the
                 # same one, as on a host of engines
                 def ran():
                     a = box.run(text, **more)
                     return None if b"temporarily unavail" in a.stderr else a
 
-                a = wait_for(ran, LONG, "room for processes")
+                return wait_for(ran, LONG, "room for processes")
+
+            def out(text, **more):
+                a = run(text, **more)
                 same((a.code, a.result.get("EXIT_CODE"), a.stderr),
                      (None, 0, b""), text)
                 return a.stdout.decode()
@@ -898,7 +906,8 @@ def command():
             same(out("echo $UV_OFFLINE$https_proxy"), "1\n")
             same(out("curl -sS https://index.test/hello", **way), "hello\n")
             same(out("python3 -c 'import httpx; "
-                     "print(httpx.get(\"https://files.test/hello\").text)'; "
+                     "print(httpx.get(\"https://files.test/hello\", "
+                     "timeout=100).text)'; "
                      "echo $UV_OFFLINE$UV_DEFAULT_INDEX", **way),
                  "hello\n\nhttps://index.test/simple/\n")
             same(out("uv add -q tinya && python3 -c 'import tinya; "
@@ -909,20 +918,19 @@ def command():
                   and authority.text.decode().strip() in text,
                   "its certificates", text)
             check(int(text.split()[-1]) > 50, "and the base's", text)
-            a = box.run("curl -sS -m 20 https://other.test/hello", **way)
+            a = run("curl -sS -m 100 https://other.test/hello", **way)
             check(b"403" in a.stderr, "what the policy has not", a.stderr)
             # another policy has no index, and the base's certificates alone
             way = {"EGRESS_PROXY": way["EGRESS_PROXY"], "EGRESS_TOKEN": words}
-            a = box.run("echo $UV_DEFAULT_INDEX$UV_OFFLINE; "
-                        "curl -sS https://index.test/hello", **way)
+            a = run("echo $UV_DEFAULT_INDEX$UV_OFFLINE; "
+                    "curl -sS https://index.test/hello", **way)
             same(a.stdout, b"\n")
             check(b"certificate" in a.stderr, "not trusted", a.stderr)
             # one without the other is none
             way.pop("EGRESS_TOKEN")
             for more in (way, {}):
                 same(out("echo $UV_OFFLINE$https_proxy", **more), "1\n")
-                a = box.run("python3 -c 'import socket; socket.socket()'",
-                            **more)
+                a = run("python3 -c 'import socket; socket.socket()'", **more)
                 check(b"Address family not supported" in a.stderr, "a socket",
                       a.stderr)
             a = box.run("true", EGRESS_PROXY="a host", EGRESS_TOKEN=words)

@@ -83,14 +83,19 @@ def policy(*names):
     return POLICY % (" ".join(names), names[0], authority.pem)
 
 
-def output(g, conversation, text, **options):
-    """What a command wrote; a host that others' processes fill, whose user is
-    the same one, is waited for."""
+def run(g, conversation, text, **options):
+    """Its result; a host that others' processes fill, whose user is the same
+    one, is waited for."""
     def ran():
         r = g.run(conversation, text, **options)
         return None if "temporarily unavail" in r["stderr"] else r
 
-    r = wait_for(ran, LONG, "room for processes")
+    return wait_for(ran, LONG, "room for processes")
+
+
+def output(g, conversation, text, **options):
+    """What a command wrote."""
+    r = run(g, conversation, text, **options)
     same((r["exitCode"], r["stderr"]), (0, ""), text)
     return r["stdout"]
 
@@ -122,14 +127,14 @@ def through_all():
                       token=acme), "1\n", "git that asks first, too")
         wait_for(lambda: "refused: no credentials" in g.runner_log, LONG,
                  "that it did")
-        r = g.run("c", "curl -sS -m 20 https://files.test/hello", token=acme)
+        r = run(g, "c", "curl -sS -m 100 https://files.test/hello", token=acme)
         check(r["exitCode"] and "403" in r["stderr"], "not allowed", r)
 
         # somebody without a policy: nothing, and no socket to try with
         same(output(g, "d", "echo $UV_OFFLINE$https_proxy", token=other),
              "1\n")
-        r = g.run("d", "python3 -c 'import socket; socket.socket()'",
-                  token=other)
+        r = run(g, "d", "python3 -c 'import socket; socket.socket()'",
+                token=other)
         check("Address family not supported" in r["stderr"], "a socket", r)
         same(limits(g, token=other)["egress"], None)
         check("network" in limits(g, token=other)["hardCaps"], "hard", told)
@@ -150,7 +155,7 @@ def through_all():
         same(r.status, 202, r)
 
         def written(name):
-            return g.run("c", "cat ~/" + name, token=acme)["stdout"]
+            return run(g, "c", "cat ~/" + name, token=acme)["stdout"]
 
         wait_for(lambda: " 200 " in written("open"), LONG, "an open tunnel")
         g.reload(http=policy("files.test"))
@@ -159,7 +164,7 @@ def through_all():
                  == ["files.test"], LONG, "the new table")
         same(output(g, "c", "curl -sS https://files.test/hello", token=acme),
              "hello\n")
-        r = g.run("c", "curl -sS -m 20 https://index.test/hello", token=acme)
+        r = run(g, "c", "curl -sS -m 100 https://index.test/hello", token=acme)
         check(r["exitCode"] and "403" in r["stderr"], "not any more", r)
 
         # what operators see
@@ -177,8 +182,8 @@ def without():
     acme = token(org="acme")
     with Engine(proxy=False) as g:
         same(output(g, "c", "echo $UV_OFFLINE$https_proxy", token=acme), "1\n")
-        r = g.run("c", "python3 -c 'import socket; socket.socket()'",
-                  token=acme)
+        r = run(g, "c", "python3 -c 'import socket; socket.socket()'",
+                token=acme)
         check("Address family not supported" in r["stderr"], "a socket", r)
         words = "has no egress proxy, so commands with policy \"packs\""
         check(words in g.error_log, "the log", g.error_log[-2000:])
