@@ -161,9 +161,8 @@ def idle():
     """Nothing else happens in the sandbox: it is in use all the same."""
     auth = "Authorization: Bearer %s\r\n" % token()
     g.output("idle", "head -c 40000000 /dev/zero > zeros")
-    before = g.status("idle")
-    with socket.create_connection(("127.0.0.1", g.port), 60) as up, \
-            socket.create_connection(("127.0.0.1", g.port), 60) as down:
+    with socket.create_connection(("127.0.0.1", g.port), 200) as up, \
+            socket.create_connection(("127.0.0.1", g.port), 200) as down:
         down.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         up.sendall(("PUT " + C % ("idle", "fs") + "/slow HTTP/1.1\r\n"
                     "Host: x\r\nContent-Length: 12\r\n" + auth
@@ -171,11 +170,13 @@ def idle():
         down.sendall(("GET " + C % ("idle", "fs") + "/zeros HTTP/1.1\r\n"
                       "Host: x\r\nConnection: close\r\n" + auth
                       + "\r\n").encode())
+        got = len(down.recv(100))
+        check(got, "no answer")             # so it is in use now
+        before = g.status("idle")
         for _ in range(12):
             up.sendall(b"x")
             time.sleep(0.5)
         check(up.recv(1000).startswith(b"HTTP/1.1 201"), "PUT")
-        got = 0
         while True:
             piece = down.recv(1 << 20)
             if not piece:
