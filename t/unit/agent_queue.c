@@ -633,6 +633,26 @@ agent_end_cancel(agent_command_t *command, sandbox_outcome_e outcome)
 
 
 void
+agent_end(agent_command_t *command)
+{
+    event("end", command);
+}
+
+
+void
+agent_reap(void)
+{
+}
+
+
+int
+agent_guard_sweep(void)
+{
+    return 0;
+}
+
+
+void
 agent_stdin_enter(agent_connection_t *c, const agent_request_t *request)
 {
     c->state = AGENT_CONNECTION_ANSWER;
