@@ -77,7 +77,7 @@ def statuses():
     for text, status in (("true", 0), ("exit 42", 42), ("kill -9 $$", 137),
                          ("kill -SEGV $$", 139), ("no-such-program", 127)):
         same(ctl("run", "live", text)[2], status, text)
-    a, b, rc = ctl("run", "live", "--timeout", "1s", "echo x; sleep 60")
+    a, b, rc = ctl("run", "live", "--timeout", "4s", "echo x; sleep 60")
     same((a, rc), (b"x\n", 124))
     check(b"timeout" in b, "why?", b)
     same(ctl("run", "--cwd", "/etc", "live", "true")[2], 125)
@@ -86,13 +86,17 @@ def statuses():
 @test("ctl/refused-after-waiting")
 def refused_late():
     """A command whose turn comes late, and then can't have its directory."""
-    before = popen("run", "late", "mkdir gone; sleep 9; rm -r gone")
-    wait_for(lambda: g.status("late")["state"] != "none"
-             and g.status("late")["running"] == 1, 20, "the first one")
-    a, b, rc = ctl("run", "--cwd", "/home/sandbox/gone", "late", "pwd")
+    before = popen("run", "late", "mkdir gone; " + HOLD + "; rm -r gone")
+    wait_for(lambda: g.request("GET", "v1/conversations/late/fs/gone").status
+             == 200, 20, "the first one")
+    after = popen("run", "--cwd", "/home/sandbox/gone", "late", "pwd")
+    wait_for(lambda: g.status("late")["queued"] == 1, 20, "the second one")
+    time.sleep(9)                       # for longer than one waits for a word
+    let_go(g, "late")
+    a, b, rc = finish(after)
     same((a, rc), (b"", 125))
     check(b"cwd_missing" in b and b"422" in b, "why?", b)
-    before.wait()
+    same(finish(before), (b"", b"", 0))
 
 
 @test("ctl/stdin-10-megabytes")
