@@ -104,7 +104,7 @@ def run(line):
         ["node", HERE + "/mcp_sdk.mjs", line, modules,
          "http://127.0.0.1:%d/sandbox/v1/conversations/sdk-%s/mcp"
          % (g.port, line), token()], stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=170,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280,
         check=False)
     out = p.stdout.decode(errors="replace")
     for step in out.splitlines():
