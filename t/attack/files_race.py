@@ -117,7 +117,7 @@ def word(data):
         else repr(data)
 
 
-@test("files/swap-race: over HTTP", seconds=300)
+@test("files/swap-race: over HTTP", seconds=580)
 def over_http():
     reads = 10000 * TIMES
     counts = Counts()
@@ -160,7 +160,7 @@ def over_http():
     check(inside(left), "what is outside was changed:", left)
 
 
-@test("files/swap-race: over the wire", seconds=300)
+@test("files/swap-race: over the wire", seconds=580)
 def over_wire():
     reads = 10000 * TIMES
     counts = Counts()

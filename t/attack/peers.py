@@ -233,7 +233,7 @@ def seconds_used(pid):
     return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@test("attack/descriptors-of-the-runner", seconds=120)
+@test("attack/descriptors-of-the-runner", seconds=600)
 def descriptors():
     """Silent connections take all that it may have: it waits instead of
     spinning, and goes on when they are gone."""
@@ -241,14 +241,17 @@ def descriptors():
         same(r.command("d", "echo x").stdout, b"x\n")
         pid = r.process.pid
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (100, 100))
-        held = []
+        held, first = [], time.monotonic()
         try:
             for n in range(200):
                 s = socket.socket(socket.AF_UNIX)
                 s.settimeout(100)
                 s.connect(r.socket)
-                s.sendall(b"SBX" if n % 2 else b"")
                 held.append(s)
+                try:
+                    s.sendall(b"SBX" if n % 2 else b"")
+                except ConnectionError:
+                    pass                # we were late, its second is over
             wait_for(lambda: "no descriptor for a connection" in r.text(), 30,
                      "what it lacks")
             used, began = seconds_used(pid), time.monotonic()
@@ -256,8 +259,11 @@ def descriptors():
             share = (seconds_used(pid) - used) / (time.monotonic() - began)
             check(share < 0.5, "it spins: %d %% of a processor"
                   % (100 * share))
+
+            # one a second
             lines = r.text().count("no descriptor for a connection")
-            check(lines < 20, "lines of the log", lines)
+            check(lines < 3 + time.monotonic() - first, "lines of the log",
+                  lines)
 
             # they have a second each, so that others get their turn
             same(r.command("d", "echo x").stdout, b"x\n", "meanwhile")
