@@ -446,7 +446,7 @@ def sweep():
     victim = os.fork()
     if victim == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(60)
+        signal.alarm(600)
         signal.pause()
         os._exit(0)
     try:

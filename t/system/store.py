@@ -102,7 +102,7 @@ def run_store():
                       or os.listdir(state + "/store"), "elsewhere")
             finally:
                 run.send_signal(signal.SIGINT)
-                run.wait(60)
+                run.wait(150)
             wait_for(lambda: unlocked(state), 20, "the lock")
             check(any(files for _, _, files in os.walk(state + "/store")),
                   "the store is empty")
