@@ -31,7 +31,8 @@
 #define AGENT_MEASURE_TEXT   4096        /* bytes of a status */
 #define AGENT_MEASURE_THREADS 16         /* looked at for one that lives */
 #define AGENT_MEASURE_KILLED 0x100       /* SIGKILL, of signals pending */
-#define AGENT_MEASURE_TIME   2000        /* ms, for memory */
+#define AGENT_MEASURE_TIME   5000        /* ms, for memory: others run, too */
+#define AGENT_MEASURE_FILES  2000        /* ms, for files without a name */
 #define AGENT_MEASURE_WALK   20000       /* ms, for the disk */
 
 
@@ -532,7 +533,7 @@ agent_measure_main(agent_measure_e what, int fd)
         measured.shared = sum.shared;
         measured.files = agent_measure_files() + agent_measure_segments();
         agent_measure_nameless(&measured, agent_now_ms()
-                                          + AGENT_MEASURE_TIME);
+                                          + AGENT_MEASURE_FILES);
 
     } else {
         measured.disk = agent_measure_disk(AGENT_MEASURE_WALK);
