@@ -79,7 +79,7 @@ class Client:
     def tools(self):
         return {t["name"]: t for t in self.result("tools/list")["tools"]}
 
-    def call(self, name, /, timeout=60, number=None, **arguments):
+    def call(self, name, /, timeout=150, number=None, **arguments):
         """A tool's result, whatever it says."""
         return self.result("tools/call", {"name": name,
                                           "arguments": arguments},

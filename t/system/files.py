@@ -264,7 +264,7 @@ def directory():
     code(get("dir", "d", 404), 404, "file_not_found")
 
 
-@test("files/list-large")
+@test("files/list-large", seconds=900)
 def listing():
     g.output("list", "mkdir big && cd big && seq -w 1 2500 | xargs touch"
                      " && ln -s 0001 zz && mkdir zy && printf abc > zx")
@@ -295,7 +295,7 @@ def listing():
         code(get("list", "big", 400, query=bad), 400, "bad_request")
 
 
-@test("files/list-large: tens of thousands")
+@test("files/list-large: tens of thousands", seconds=900)
 def listing_larger():
     """A page has what was asked for, says that there is more, and costs
     nginx no more than that; files_wire.py has a hundred thousand."""
@@ -764,7 +764,7 @@ def begin(path, body, chunked):
     return c.close
 
 
-@test("files/atomic-upload")
+@test("files/atomic-upload", seconds=900)
 def atomic():
     old = random.Random(1).randbytes(3 * MB)
     new = random.Random(2).randbytes(8 * MB)

@@ -58,7 +58,7 @@ def curl(path, protocol, *options, stdin=None):
         return int(p.stdout), hashlib.sha256(f.read()).hexdigest()
 
 
-@test("files/large: 100 MiB up and down, with a length and without", 200)
+@test("files/large: 100 MiB up and down, with a length and without", 900)
 def ways():
     for kind in ("fs", "files", "attachments"):
         for protocol in ("--http1.1", "--http2-prior-knowledge"):

@@ -476,7 +476,7 @@ def exec_bit():
          "bad_request")
 
 
-@test("files/list-large", seconds=200)
+@test("files/list-large", seconds=900)
 def list_large():
     run("large", "mkdir many; cd many; seq -f 'file-%06g' 100000 | "
         "xargs touch; ln -s a-target link", cpu_ms=200000, wall_ms=250000,
@@ -647,7 +647,7 @@ def while_running():
     t.join()
 
 
-@test("files/large-transfers", seconds=300)
+@test("files/large-transfers", seconds=900)
 def large():
     """50 MiB up and down, again and again: memory stays as it is."""
     body = random.Random(3).randbytes(50 * MB)

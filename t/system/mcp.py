@@ -67,7 +67,7 @@ def fresh(revision=LEGACY):
     return Client(g, "m%d" % NUMBER, revision)
 
 
-@test("mcp/the-analysts-job", 240)
+@test("mcp/the-analysts-job", 900)
 def job():
     for revision in (LEGACY, MODERN):
         c = fresh(revision)

@@ -299,7 +299,7 @@ def ctl():
     def call(*args, status=0):
         p = subprocess.run([BUILD + "/sandboxctl", "skills", *args],
                            capture_output=True, text=True, env=env,
-                           cwd=top, timeout=60, check=False)
+                           cwd=top, timeout=200, check=False)
         same(p.returncode, status, args + (p.stdout, p.stderr))
         return p.stdout
 
