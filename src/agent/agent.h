@@ -45,7 +45,7 @@
 #define AGENT_STOP_WAIT           1000   /* for its commands; for answers */
 #define AGENT_KILL_WAIT           1000   /* until a killed tree is gone */
 #define AGENT_SPAWN_WAIT          1000   /* for a process, with retries */
-#define AGENT_HELD_WAIT           50     /* half a character, for the rest */
+#define AGENT_HELD_WAIT           500    /* half a character, for the rest */
 
 
 typedef struct agent_connection_s  agent_connection_t;

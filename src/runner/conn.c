@@ -27,6 +27,7 @@
 
 
 #define RUNNER_ACCEPT_TURN   256                 /* connections a turn */
+#define RUNNER_COMING_TURN   64                  /* that are looked at again */
 #define RUNNER_ACCEPT_PAUSE  100                 /* ms without descriptors */
 
 
@@ -38,6 +39,7 @@ static void runner_conn_event(runner_event_t *event, uint32_t events);
 static void runner_conn_timer(void *data);
 static int runner_conn_watch(runner_conn_t *conn);
 static void runner_conn_peek(runner_conn_t *conn);
+static void runner_conn_peek_again(runner_t *runner);
 static void runner_conn_check(runner_conn_t *conn, const uint8_t *p);
 static void runner_conn_unauthorized(runner_conn_t *conn, const char *why);
 static void runner_conn_waited(runner_conn_t *conn);
@@ -63,6 +65,7 @@ runner_server_open(runner_t *runner, runner_error_t *err)
     runner->listener.data = runner;
     runner->accept_timer.handler = runner_server_resume;
     runner->accept_timer.data = runner;
+    runner_queue_init(&runner->coming);
 
     if (runner_event_add(&runner->loop, &runner->listener, EPOLLIN) == -1) {
         return runner_error(err, "internal", errno, "epoll");
@@ -134,11 +137,36 @@ runner_server_accept(runner_event_t *event, uint32_t events)
             return;
         }
 
+        runner_conn_peek_again(runner);
+
         conn = runner_conn_create(runner, fd);
 
         if (conn != NULL) {
             runner_conn_peek(conn);
         }
+    }
+}
+
+
+/*
+ * Who came first has his turn first, also where his preamble and the next
+ * client came between two turns of the loop.  Many that are silent have no
+ * order to keep.
+ */
+
+static void
+runner_conn_peek_again(runner_t *runner)
+{
+    unsigned  n;
+
+    n = runner->coming.n;
+
+    if (n > RUNNER_COMING_TURN) {
+        return;
+    }
+
+    while (n-- && runner->coming.first != NULL) {
+        runner_conn_peek(runner->coming.first);
     }
 }
 
@@ -322,6 +350,17 @@ runner_conn_timer(void *data)
     switch (conn->state) {
 
     case RUNNER_CONN_PREAMBLE:
+
+        /* it may be us who were late */
+
+        runner_conn_peek(conn);
+
+        if (conn->link.queue != &conn->runner->coming) {
+            return;
+        }
+
+        /* fall through */
+
     case RUNNER_CONN_HEAD:
     case RUNNER_CONN_BODY:
         runner_conn_refuse(conn, "slow_request", "The request did not come "
@@ -351,6 +390,8 @@ runner_conn_peek(runner_conn_t *conn)
         n = recv(conn->event.fd, p, sizeof(p), MSG_PEEK|MSG_DONTWAIT);
     } while (n == -1 && errno == EINTR);
 
+    runner_queue_remove(conn);
+
     if (n == sizeof(p)) {
         runner_timer_stop(&conn->runner->loop, &conn->timer);
         runner_conn_check(conn, p);
@@ -361,6 +402,8 @@ runner_conn_peek(runner_conn_t *conn)
         runner_conn_close(conn);
         return;
     }
+
+    runner_queue_append(&conn->runner->coming, conn);
 
     if (conn->event.handler != NULL) {
         return;

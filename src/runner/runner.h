@@ -230,6 +230,7 @@ struct runner_s {
     runner_event_t        listener;
     runner_event_t        signals;
     runner_timer_t        accept_timer;
+    runner_queue_t        coming;        /* their preambles are not whole */
     runner_timer_t        tick;
     uint64_t              synced;        /* ms, monotonic */
     int                   syncing;

@@ -2,8 +2,13 @@
 """Who may run, and who waits: shares of the queue, limits of a tenant, run
 slots that come back on every way out; and an operator who asks and drains."""
 
+import ctypes
+import errno
 import os
+import platform
+import select
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -14,8 +19,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import wire                                                  # noqa: E402
 from gateway import BUILD, Gateway, cgroup_of, in_cgroup     # noqa: E402
 from gateway import token, wait_for                          # noqa: E402
-from hold import HOLD, let_go                                # noqa: E402
-from runner import Runner, tenant                            # noqa: E402
+from kill_at import INTERRUPT, SEIZE, SYSCALL, SYSCALL_INFO  # noqa: E402
+from kill_at import TRACESYSGOOD, WALL, ptrace               # noqa: E402
+from hold import HOLD, held, let_go, let_go_of               # noqa: E402
+from runner import Runner, session, tenant                   # noqa: E402
 from tap import backends, check, main, same, test            # noqa: E402
 
 backends("local", why="runner")
@@ -46,7 +53,7 @@ def share():
                           and answer.error.get("RETRY_AFTER")))
 
         holder = threads(1, lambda n: r.command(
-            "h", "sleep 140", command_id="hold", wall_ms=140000))
+            "h", HOLD, command_id="hold", wall_ms=600000))
         wait_for(lambda: r.limits(MAX_RUNNING=1, MAX_QUEUED=40)["RUNNING"],
                  10, "a command that holds the slot")
         running = []
@@ -68,12 +75,100 @@ def share():
         same([o.stdout for o in others], [b"in\n"] * 2, "others wait")
 
 
+class FoundSilent:
+    """Holds a process, traced by a child of ours, from when it has found a
+    connection silent until go()."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.said, said = os.pipe()
+        turn, self.turn = os.pipe()
+        self.tracer = os.fork()
+        if self.tracer == 0:
+            try:
+                self.trace(said, turn)
+            finally:
+                os._exit(0)             # it goes on then
+        os.close(said)
+        os.close(turn)
+        same(self.hear(), b"traced")
+
+    def hear(self):
+        check(select.select([self.said], [], [], 100)[0], "not a word")
+        return os.read(self.said, 100)
+
+    def go(self):
+        os.close(self.turn)
+        os.waitpid(self.tracer, 0)
+        os.close(self.said)
+
+    def trace(self, said, turn):
+        os.close(self.turn)
+        info = ctypes.create_string_buffer(128)
+        receive = {"x86_64": 45, "aarch64": 207}[platform.machine()]
+        call, traced = 0, False
+        ptrace(SEIZE, self.pid, 0, TRACESYSGOOD)
+        ptrace(INTERRUPT, self.pid)
+        while True:
+            _, status = os.waitpid(self.pid, WALL)
+            if not os.WIFSTOPPED(status):
+                return
+            forward = 0
+            if not traced:
+                traced = True
+                os.write(said, b"traced")
+            elif os.WSTOPSIG(status) == signal.SIGTRAP | 0x80:
+                ptrace(SYSCALL_INFO, self.pid, len(info),
+                       ctypes.addressof(info))
+                value, = struct.unpack_from("=q", info, 24)
+                if info[0] == b"\1":
+                    call = value
+                elif call == receive and value == -errno.EAGAIN:
+                    os.write(said, b"silent")
+                    os.read(turn, 1)
+                    return
+            elif not status >> 16:
+                forward = os.WSTOPSIG(status)
+            ptrace(SYSCALL, self.pid, 0, forward)
+
+
+@test("concurrency/serial-order: who came first, however late he was seen")
+def arrival():
+    """A client has connected; his request and the next client come when the
+    runner has just looked for it."""
+    with Runner("--pool", "0") as r:
+        r.command("order", "true")
+
+        def request(text):
+            head = wire.fields(("COMMAND", text), ("WALL_MS", 60000),
+                               ("CPU_MS", 30000), ("OUTPUT", 65536),
+                               ("OUTPUT_TOTAL", 1 << 20),
+                               ("OPEN_FILES", 256), ("PENDING", 20),
+                               ("DIGEST", os.urandom(32)))
+            return wire.Preamble(
+                wire.COMMAND, head=len(head), key=r.client.key,
+                session=session("order"), tenant=tenant("order")).encode() \
+                + head
+
+        for n in range(0, 6, 2):
+            held_up = FoundSilent(r.process.pid)
+            with r.client.connect() as first:
+                same(held_up.hear(), b"silent")
+                first.sendall(request("echo %d >> log" % n))
+                with r.client.connect() as second:
+                    second.sendall(request("echo %d >> log" % (n + 1)))
+                    held_up.go()
+                    same([r.client.answer(s).code for s in (first, second)],
+                         [None, None])
+        same(r.command("order", "cat log").stdout, b"0\n1\n2\n3\n4\n5\n")
+
+
 @test("concurrency/creation-does-not-fill-the-queue", seconds=60)
 def creation():
     with Runner("--pool", "0") as r:
         r.command("other", "true")
         r.limits(MAX_RUNNING=1, MAX_QUEUED=20)
-        holder = threads(1, lambda n: r.command("h", "sleep 3"))
+        holder = threads(1, lambda n: r.command("h", HOLD, wall_ms=600000))
         wait_for(lambda: r.limits(MAX_RUNNING=1, MAX_QUEUED=20)["RUNNING"],
                  10, "a command that holds the slot")
         r.process.send_signal(signal.SIGSTOP)
@@ -85,17 +180,21 @@ def creation():
         crowd += threads(1, lambda n: got.append(r.command("other",
                                                            "echo in")))
         r.process.send_signal(signal.SIGCONT)
+        # all are there, and none of them is in the way of the one that waits
+        wait_for(lambda: r.limits(MAX_RUNNING=1, MAX_QUEUED=20)["QUEUED"], 60,
+                 "the one that waits")
+        let_go_of(r, "h")
         for t in crowd + holder:
             t.join()
         same(got[0].stdout, b"in\n")
 
 
-@test("concurrency/fairness", seconds=240)
+@test("concurrency/fairness", seconds=900)
 def fairness():
     """200 commands of one tenant, in 20 conversations, all accepted; another
     tenant waits for one turn of a run slot."""
     with Gateway(pool=2, http="sandbox_zone sandbox:1m running=10 queue=200;",
-                 location="sandbox_pending 20;") as g:
+                 location="sandbox_pending 20; sandbox_wall_time 900s;") as g:
         flooder = token(sub="flooder")
         warm = threads(20, lambda n: g.run("f%d" % n, "true", token=flooder))
         g.run("calm", "true", token=token(sub="calm"))
@@ -105,13 +204,13 @@ def fairness():
         # none of these ends before it is let go
         flood = threads(200, lambda n: statuses.append(g.command(
             "f%d" % (n % 20), "until [ -e go ]; do sleep 0.1; done",
-            token=flooder).status))
+            token=flooder, timeout=900).status))
         wait_for(lambda: sum(g.status("f%d" % n, token=flooder)["queued"]
                              for n in range(20)) == 190, 100, "a queue")
         other = {"token": token(sub="calm")}
         calm = []
         waits = threads(1, lambda n: calm.append(
-            g.run("calm", "echo calm", **other)))
+            g.run("calm", "echo calm", timeout=900, **other)))
         wait_for(lambda: g.status("calm", **other)["queued"] == 1, 60,
                  "that B waits")
         same(calm, [], "no slot is free")
@@ -163,7 +262,7 @@ def tenant_cap():
             same(g.run("busy%d" % n, "echo back")["stdout"], "back\n")
 
 
-@test("concurrency/slots-come-back", seconds=240)
+@test("concurrency/slots-come-back", seconds=900)
 def slots():
     """One run slot; whatever ends a command, the next one gets it."""
     with Gateway(pool=1, http="sandbox_zone sandbox:1m running=1 queue=20;",
@@ -220,24 +319,31 @@ def slots():
             t.join()
             free(how)
         t = threading.Thread(target=lambda: try_it(lambda: g.command(
-            "way", "sleep 3")))
+            "way", HOLD)))
         t.start()
         wait_for(lambda: g.status("way").get("running"), 20, "it runs")
-        for pid in g.workers():
+        old = set(g.workers())
+        for pid in old:
             os.kill(pid, signal.SIGKILL)
         t.join()
-        wait_for(lambda: len(g.workers()) == 2, 20, "new workers")
+        wait_for(lambda: len(set(g.workers()) - old) == 2, 20, "new workers")
+        let_go(g, "way")
         free("dead workers, and what ran to its end")
-        t, out = later("way", "sleep 3; echo whole")
+        t, out = later("way", HOLD + "; echo whole")
         g.kill_runner()
         g.start_runner()
         g.wait_ready()
-        free("a new runner")
+        waits = held(lambda: free("a new runner"))
+        wait_for(lambda: g.status("free").get("queued"), 20, "one that waits")
+        let_go(g, "way")
+        waits.result()
         t.join()
         same(out[0].json["stdout"], "whole\n")
-        t, out = later("way", "sleep 60")
+        t, out = later("way", "sleep 61")
+        agent = wait_for(lambda: agent_of(group, "sleep 61"), 20,
+                         "who runs it")
         g.kill_runner()
-        os.kill(agent_of(group, "sleep 60"), signal.SIGKILL)
+        os.kill(agent, signal.SIGKILL)
         t.join()
         g.start_runner()
         g.wait_ready()
@@ -265,7 +371,7 @@ def agent_of(group, mark):
                     return parent
         except OSError:
             pass
-    raise AssertionError("nobody runs %r" % mark)
+    return None
 
 
 def ctl(g, *arguments, seconds=150):
