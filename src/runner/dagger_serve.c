@@ -20,7 +20,7 @@
 
 #define DAGGER_SERVE_CONNS  256
 #define DAGGER_SERVE_HEAD   4096
-#define DAGGER_SERVE_WAIT   2000         /* ms, for all of a question, */
+#define DAGGER_SERVE_WAIT   5000         /* ms, for all of a question, */
 #define DAGGER_SERVE_TABLE  10000        /* of a table of policies */
 
 

@@ -67,8 +67,9 @@ def start():
     g = Gateway(pool=2)
     os.mkdir(g.path("store"), 0o700)
     shutil.chown(g.path("store"), "www-data")
-    g.options["location"] = "sandbox_store %s; sandbox_wall_time 15m;" \
-        % g.path("store")
+    # beside others a program needs more of a processor, too
+    g.options["location"] = "sandbox_store %s; sandbox_wall_time 15m; " \
+        "sandbox_cpu_time 150s;" % g.path("store")
     if hosts:
         # the addresses are whatever they are on this machine
         for address in found:
