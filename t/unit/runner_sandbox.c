@@ -44,7 +44,7 @@
 
 
 #define MAX_AGENTS  24
-#define TURNS       1000
+#define TURNS       20000
 
 
 typedef struct {
