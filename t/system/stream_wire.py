@@ -820,8 +820,12 @@ def characters():
                 return
 
     for lead in range(3):
-        with stream("utf8", "python3 -c 'print(\"x\" * %d + \"€\" * 70000, "
-                    "end=\"\")'" % lead) as s:
+        # all of it comes at once, or the writer may stop within a character
+        with stream("utf8", "python3 -c 'import fcntl, os\n"
+                    "try: fcntl.fcntl(1, 1031, 1 << 20)\n"
+                    "except OSError: pass\nos.set_blocking(1, True)\n"
+                    "os.write(1, (\"x\" * %d + \"€\" * 70000).encode())'"
+                    % lead) as s:
             take(s.sock)
     check(len(pieces) > 70, "pieces", len(pieces))
     for p in pieces:
@@ -855,6 +859,7 @@ def stdin_in_order():
     same(s.end().stdout, b"")
 
     s = stream("stdin", "cat; " + HOLD, "eof", STDIN_OPEN=1)
+    s.until(lambda a: a.started)
     same(stdin("stdin", "eof", eof=1).result["BYTES"], 0)
     same(stdin("stdin", "eof", b"x").code, "stdin_closed", "after the end")
     let_go_of(r, "stdin")

@@ -214,7 +214,7 @@ def echoes(count):
     return sorted(times)[int(count * 0.99)]
 
 
-@test("tenancy/noisy-neighbour", seconds=300, backends="local", why="caps")
+@test("tenancy/noisy-neighbour", seconds=900, backends="local", why="caps")
 def noisy_neighbour():
     """Bob's echo while alice does her worst.  The case wants twice the time
     of an idle machine; what a busy one can promise is less, so the figures
@@ -237,7 +237,7 @@ def noisy_neighbour():
         print("# %s: 99 %% of echoes below %.1f ms, idle %.1f ms; it ended "
               "with %s" % (name, noisy * 1e3, idle * 1e3,
                            result[0].json["outcome"]))
-        check(noisy < max(20 * idle, 5), "%s: 99 %% below %.1f ms, idle %.1f "
+        check(noisy < max(20 * idle, 30), "%s: 99 %% below %.1f ms, idle %.1f "
               "ms" % (name, noisy * 1e3, idle * 1e3))
 
 
