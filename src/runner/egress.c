@@ -19,7 +19,7 @@
 #include "sandbox.h"
 
 
-#define RUNNER_EGRESS_HELD    2000               /* ms, for the table */
+#define RUNNER_EGRESS_HELD    5000               /* ms, for the table */
 #define RUNNER_EGRESS_MISSED  60000
 
 
