@@ -43,6 +43,7 @@ command is answered with exit 0 and the request as JSON on stdout.
   slow=SECONDS    from now on files of this session take that long, and again
                   for each part of an answer
   lines=N,SECONDS N lines of numbers on stdout, that far apart
+  flow=SECONDS    (with keep) such lines until the end of stdin
   policies        how often a table of egress policies came, the one in
                   force, and the ids in the latest preambles of this session
                   by operation, as JSON on stdout
@@ -380,6 +381,12 @@ class Connection(mock_files.Files):
             for line in range(int(count)):
                 self.output(wire.STDOUT, b"%d\n" % line)
                 self.pause(float(seconds or 0))
+        elif name == "flow":
+            line = 0
+            while not self.kept.eof:
+                self.output(wire.STDOUT, b"%d\n" % line)
+                self.pause(float(value))
+                line += 1
         elif name == "skip":
             self.seq += int(value)
         elif name == "slow":
