@@ -52,9 +52,16 @@ dagger_main(runner_options_t *options)
         return 1;
     }
 
-    fprintf(stderr, "sandbox-runner: ready (%u engines, pid %d)\n",
-            dagger->nengines, (int) getpid());
+    /* to be asked by nginx, whatever engines do: each tells its own state */
+
+    fprintf(stderr, "sandbox-runner: ready for nginx (%u engine%s, each with "
+            "a line of its own, pid %d)\n", dagger->nengines,
+            dagger->nengines == 1 ? "" : "s", (int) getpid());
     runner_notify_ready();
+
+    for (i = 0; i < dagger->nengines; i++) {
+        dagger_engine_start(&dagger->engines[i]);
+    }
 
     while (!dagger->ending) {
         runner_loop_turn(&dagger->loop);
@@ -125,10 +132,6 @@ dagger_start(dagger_t *dagger, runner_error_t *err)
         || dagger_serve_start(dagger, err) == -1)
     {
         return -1;
-    }
-
-    for (i = 0; i < dagger->nengines; i++) {
-        dagger_engine_start(&dagger->engines[i]);
     }
 
     return 0;

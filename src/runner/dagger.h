@@ -66,6 +66,7 @@ struct dagger_engine_s {
     runner_timer_t           timer;
     unsigned                 failures;   /* in turn */
     char                     detail[DAGGER_MAX_DETAIL];  /* why not ready */
+    char                     told[DAGGER_MAX_DETAIL];    /* as the log has it */
 };
 
 
@@ -111,6 +112,15 @@ void dagger_engine_start(dagger_engine_t *engine);
 
 /* What is held was lost, or the engine said no: begins again, later. */
 void dagger_engine_lost(dagger_engine_t *engine, const char *why);
+
+/* As above, of a connection that failed; it may have been closed by it. */
+void dagger_engine_failed(dagger_engine_t *engine, int error);
+
+/* As above: what it has answered is no word of an engine. */
+void dagger_engine_foreign(dagger_engine_t *engine, const char *answer);
+
+/* Whether a body is a page of some web server. */
+int dagger_engine_page(const char *body);
 
 /* The held connection is up. */
 void dagger_engine_attached(dagger_engine_t *engine);

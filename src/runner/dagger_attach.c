@@ -73,6 +73,7 @@ static void dagger_attach_event(runner_event_t *event, uint32_t events);
 static void dagger_attach_silent(void *data);
 static int dagger_attach_request(dagger_attach_t *attach);
 static int dagger_attach_head(dagger_attach_t *attach);
+static int dagger_attach_foreign(const dagger_attach_t *attach);
 static int dagger_attach_read(dagger_attach_t *attach);
 static int dagger_attach_h2(dagger_attach_t *attach);
 static int dagger_attach_put(dagger_attach_t *attach, const void *data,
@@ -186,6 +187,11 @@ dagger_attach_silent(void *data)
 
     attach = data;
 
+    if (attach->h2 == NULL && attach->header_size) {
+        dagger_engine_foreign(attach->engine, attach->header);
+        return;
+    }
+
     dagger_engine_lost(attach->engine, attach->h2 == NULL
                        ? "it did not answer in time"
                        : "it has not asked for our health for long");
@@ -209,12 +215,12 @@ dagger_attach_event(runner_event_t *event, uint32_t events)
         && getsockopt(event->fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0
         && error != 0)
     {
-        dagger_engine_lost(engine, strerror(error));
+        dagger_engine_failed(engine, error);
         return;
     }
 
     if ((events & EPOLLOUT) && dagger_attach_write(attach) == -1) {
-        dagger_engine_lost(engine, strerror(errno));
+        dagger_engine_failed(engine, errno);
         return;
     }
 
@@ -328,6 +334,11 @@ dagger_attach_head(dagger_attach_t *attach)
         }
     }
 
+    if (dagger_attach_foreign(attach)) {
+        dagger_engine_foreign(engine, attach->header);
+        return -1;
+    }
+
     line = strstr(attach->header, "\r\n\r\n");
 
     if (line != NULL && line[4] != '\0') {
@@ -343,6 +354,41 @@ dagger_attach_head(dagger_attach_t *attach)
                                ? why : "it closed the connection");
 
     return -1;
+}
+
+
+/* an engine that refuses says why in plain text, with whatever status */
+
+static int
+dagger_attach_foreign(const dagger_attach_t *attach)
+{
+    size_t       i;
+    const char  *status, *body;
+
+    static const char *const  others[] = {
+        "3", "404", "405", "501"
+    };
+
+    if (attach->header_size == 0) {
+        return 0;
+    }
+
+    status = strchr(attach->header, ' ');
+
+    if (strncmp(attach->header, "HTTP/", 5) != 0 || status == NULL) {
+        return 1;
+    }
+
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (strncmp(status + 1, others[i], strlen(others[i])) == 0) {
+            return 1;
+        }
+    }
+
+    body = strstr(attach->header, "\r\n\r\n");
+
+    return strcasestr(attach->header, "\r\nContent-Type: text/html") != NULL
+           || (body != NULL && dagger_engine_page(body));
 }
 
 

@@ -20,6 +20,7 @@
 #define DAGGER_SHUTDOWN_WAIT  10000      /* it stops services meanwhile */
 #define DAGGER_RETRY_FIRST    100
 #define DAGGER_RETRY_MOST     5000
+#define DAGGER_WORDS          64         /* of what is no engine */
 
 
 static void dagger_engine_again(void *data);
@@ -39,6 +40,9 @@ dagger_engine_start(dagger_engine_t *engine)
     engine->timer.handler = dagger_engine_again;
     engine->timer.data = engine;
     strcpy(engine->detail, "it was not asked yet");
+
+    runner_log(RUNNER_LOG_NOTICE, "engine %s: it is asked for a session",
+               engine->name);
 
     dagger_engine_begin(engine);
 }
@@ -65,7 +69,7 @@ dagger_engine_begin(dagger_engine_t *engine)
                                         dagger_engine_left);
 
         if (engine->http == NULL) {
-            dagger_engine_lost(engine, strerror(errno));
+            dagger_engine_failed(engine, errno);
         }
 
         return;
@@ -83,7 +87,7 @@ dagger_engine_begin(dagger_engine_t *engine)
     engine->attach = dagger_attach_start(engine);
 
     if (engine->attach == NULL) {
-        dagger_engine_lost(engine, strerror(errno));
+        dagger_engine_failed(engine, errno);
     }
 }
 
@@ -114,7 +118,7 @@ dagger_engine_attached(dagger_engine_t *engine)
                                     dagger_engine_answered);
 
     if (engine->http == NULL) {
-        dagger_engine_lost(engine, strerror(errno));
+        dagger_engine_failed(engine, errno);
     }
 }
 
@@ -127,6 +131,12 @@ dagger_engine_answered(dagger_engine_t *engine, int status, const char *body)
 
     if (status == 0) {
         dagger_engine_lost(engine, body);
+        return;
+    }
+
+    if (dagger_engine_page(body)) {
+        snprintf(why, sizeof(why), "HTTP/1.1 %d\r\n\r\n%.16s", status, body);
+        dagger_engine_foreign(engine, why);
         return;
     }
 
@@ -154,6 +164,7 @@ dagger_engine_answered(dagger_engine_t *engine, int status, const char *body)
 void
 dagger_engine_lost(dagger_engine_t *engine, const char *why)
 {
+    char      detail[DAGGER_MAX_DETAIL];
     unsigned  ms;
 
     if (engine->dagger->ending) {
@@ -168,14 +179,24 @@ dagger_engine_lost(dagger_engine_t *engine, const char *why)
         return;
     }
 
-    if (engine->state == DAGGER_READY || engine->failures == 0) {
-        runner_log(RUNNER_LOG_ERROR, "engine %s: %s.  Conversations there "
-                   "start again when it is back.  Remedy: is the engine "
-                   "running, and does it listen there?", engine->name, why);
+    snprintf(detail, sizeof(detail), "%s", why);
+    sandbox_utf8_blank((uint8_t *) detail, strlen(detail));
+
+    /* each change once, when it is one that stays, and not each attempt */
+
+    if (engine->state == DAGGER_READY || engine->failures == 0
+        || (strcmp(detail, engine->detail) == 0
+            && strcmp(detail, engine->told) != 0))
+    {
+        strcpy(engine->told, detail);
+
+        runner_log(RUNNER_LOG_ERROR, "engine %s is not ready: %s.  "
+                   "Conversations there start again when it is back.  "
+                   "Remedy: is the engine running, and does it listen there?",
+                   engine->name, detail);
     }
 
-    snprintf(engine->detail, sizeof(engine->detail), "%s", why);
-    sandbox_utf8_blank((uint8_t *) engine->detail, strlen(engine->detail));
+    strcpy(engine->detail, detail);
 
     dagger_engine_close(engine);
 
@@ -189,6 +210,63 @@ dagger_engine_lost(dagger_engine_t *engine, const char *why)
     (void) runner_timer_start(&engine->dagger->loop, &engine->timer,
                               ms < DAGGER_RETRY_MOST ? ms
                                                      : DAGGER_RETRY_MOST);
+}
+
+
+void
+dagger_engine_failed(dagger_engine_t *engine, int error)
+{
+    char  why[DAGGER_MAX_DETAIL];
+
+    snprintf(why, sizeof(why), "%s (%s)",
+             error == ECONNREFUSED ? "nobody listens there"
+             : error == ENOENT ? "there is no such socket"
+             : error == EACCES || error == EPERM ? "it may not be connected to"
+             : error == ETIMEDOUT || error == EHOSTUNREACH
+               || error == ENETUNREACH ? "it can't be reached"
+             : "the connection to it failed", strerror(error));
+
+    dagger_engine_lost(engine, why);
+}
+
+
+/*
+ * A status line, or the first words of whoever speaks no HTTP; its page would
+ * go to nginx and into logs.
+ */
+
+void
+dagger_engine_foreign(dagger_engine_t *engine, const char *answer)
+{
+    int          length;
+    char         why[DAGGER_MAX_DETAIL];
+    const char  *status;
+
+    status = strchr(answer, ' ');
+
+    if (strncmp(answer, "HTTP/", 5) == 0 && status != NULL) {
+        length = (int) strspn(status + 1, "0123456789");
+
+        snprintf(why, sizeof(why), "it answers, but is no Dagger engine: a "
+                 "web server (HTTP status %.*s)", length > 3 ? 3 : length,
+                 status + 1);
+
+    } else {
+        length = (int) strcspn(answer, "\r\n");
+
+        snprintf(why, sizeof(why), "it answers, but is no Dagger engine: "
+                 "\"%.*s\"", length > DAGGER_WORDS ? DAGGER_WORDS : length,
+                 answer);
+    }
+
+    dagger_engine_lost(engine, why);
+}
+
+
+int
+dagger_engine_page(const char *body)
+{
+    return body[strspn(body, " \t\r\n")] == '<';
 }
 
 

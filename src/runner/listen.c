@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ static int runner_listen_path(int fd, const runner_options_t *options,
     runner_error_t *err);
 static int runner_listen_bind(const runner_options_t *options,
     runner_error_t *err);
+static int runner_listen_folder(const char *path, runner_error_t *err);
 
 
 int
@@ -186,6 +188,10 @@ runner_listen_bind(const runner_options_t *options, runner_error_t *err)
     close(fd);
     (void) unlink(path);
 
+    if (runner_listen_folder(path, err) == -1) {
+        return -1;
+    }
+
     fd = socket(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
 
     /* closed from its first moment, then opened for the group */
@@ -208,4 +214,40 @@ runner_listen_bind(const runner_options_t *options, runner_error_t *err)
     }
 
     return fd;
+}
+
+
+/*
+ * /run is empty after a boot.  Of what leads there only the last folder is
+ * made, in the mode that all of /run/sandbox has: workers pass, nobody looks.
+ */
+
+static int
+runner_listen_folder(const char *path, runner_error_t *err)
+{
+    char        *slash, folder[PATH_MAX];
+    struct stat  st;
+
+    if (strlen(path) >= sizeof(folder)) {
+        return 0;
+    }
+
+    strcpy(folder, path);
+    slash = strrchr(folder, '/');
+
+    if (slash == NULL || slash == folder) {
+        return 0;
+    }
+
+    *slash = '\0';
+
+    if (stat(folder, &st) == 0 || errno != ENOENT
+        || mkdir(folder, 0711) == 0 || errno == EEXIST)
+    {
+        return 0;
+    }
+
+    return runner_error(err, "bad_option", errno, "can't make \"%s\", the "
+                        "folder of --socket.  Remedy: install -d -m 0711 "
+                        "%s", folder, folder);
 }

@@ -38,6 +38,7 @@ static int runner_option(runner_options_t *options, int option,
 static int runner_option_base(runner_options_t *options, runner_error_t *err);
 static int runner_option_number(runner_options_t *options, int option,
     const char *name, runner_error_t *err);
+static int runner_option_local(int option);
 static int runner_options_activation(runner_options_t *options,
     runner_error_t *err);
 static int runner_options_dagger(runner_options_t *options,
@@ -150,7 +151,8 @@ static const char  runner_usage[] =
     "                       " RUNNER_DAGGER_VARIABLE ";\n"
     "                       takes --socket (" RUNNER_DAGGER_SOCKET "),\n"
     "                       --key-file (" RUNNER_DAGGER_KEY "), who\n"
-    "                       may connect, --egress... and nothing else\n"
+    "                       may connect, --egress..., --log-level, and\n"
+    "                       nothing else\n"
     "  --memory MiB         of a sandbox              (1024)\n"
     "  --disk MiB           of a sandbox              (1024)\n"
     "  --processes N        of a sandbox              (256)\n"
@@ -175,12 +177,14 @@ int
 runner_options_read(runner_options_t *options, int argc, char **argv,
     runner_error_t *err)
 {
-    int   option, index, rc;
-    long  cpus;
+    int          option, index, rc;
+    long         cpus;
+    const char  *local;
 
     memset(options, 0, sizeof(*options));
 
     cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    local = NULL;
 
     options->listen_fd = -1;
     options->group = (gid_t) -1;
@@ -222,6 +226,10 @@ runner_options_read(runner_options_t *options, int argc, char **argv,
             optarg = argv[optind++];
         }
 
+        if (local == NULL && runner_option_local(option)) {
+            local = runner_long_options[index].name;
+        }
+
         rc = runner_option(options, option, runner_long_options[index].name,
                            err);
         if (rc != 0) {
@@ -232,6 +240,14 @@ runner_options_read(runner_options_t *options, int argc, char **argv,
     if (optind != argc) {
         return runner_error(err, "bad_option", 0, "\"%s\" is not an option; "
                             "see --help", argv[optind]);
+    }
+
+    if (options->owner && local) {
+        return runner_error(err, "bad_option", 0, "--%s is for sandboxes of "
+                            "this host; with --dagger engines make them, and "
+                            "it would have no effect.  Remedy: leave it out; "
+                            "sandbox-runner without --dagger is another "
+                            "daemon, with a socket of its own", local);
     }
 
     if (runner_options_activation(options, err) == -1
@@ -360,6 +376,32 @@ runner_option(runner_options_t *options, int option, const char *name,
 
     default:
         return runner_option_number(options, option, name, err);
+    }
+}
+
+
+/* whether it says something about containers that this daemon makes */
+
+static int
+runner_option_local(int option)
+{
+    switch (option) {
+
+    case OPTION_SOCKET:
+    case OPTION_KEY_FILE:
+    case OPTION_LISTEN_FD:
+    case OPTION_PEER_USER:
+    case OPTION_SOCKET_GROUP:
+    case OPTION_LOG_LEVEL:
+    case OPTION_EGRESS:
+    case OPTION_DAGGER:
+    case OPTION_MAKE_KEY:
+    case OPTION_HELP:
+    case OPTION_VERSION:
+        return 0;
+
+    default:
+        return 1;
     }
 }
 

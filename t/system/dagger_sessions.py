@@ -230,6 +230,48 @@ def refused():
             same(good.faults, [])
 
 
+@test("dagger/refused-silent-foreign: web servers and others that are none",
+      beside=True)
+def none():
+    """It is said what answers there, and their pages go into no log."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with Owner("tcp://127.0.0.1:%d" % server.server_port,
+                   "tcp://127.0.0.1:%d" % free_port(),
+                   "unix:///nonexistent/engine") as owner:
+            wait_for(lambda: [e["DETAIL"].split(b" (")[0]
+                              for e in owner.tell()] == [
+                b"it answers, but is no Dagger engine: a web server",
+                b"nobody listens there", b"there is no such socket"], 120,
+                "what each of them is")
+            text = owner.text()
+            check("<html" not in text, "a page", text)
+            lines = [x.split(": engine ")[1].split()[0]
+                     for x in text.splitlines() if " is not ready: " in x]
+            same(sorted(set(lines)), sorted(
+                e["ENGINE_NAME"].decode() for e in owner.tell()))
+            check(len(lines) < 9, "a line for each attempt", text)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """A web server, which has no such page."""
+
+    def do_GET(self):
+        self.send_response(502)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(b"\n<html><body>no such page</body></html>\n" * 50)
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
 @test("dagger/who-may-ask", beside=True)
 def asks():
     with Engine() as engine, Owner(engine) as owner:
@@ -281,6 +323,45 @@ def options():
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
             same(done.returncode, 1, value)
             check(words in done.stderr.decode(), value, done.stderr)
+
+
+@test("dagger/options: those that would have no effect, and the folder",
+      beside=True)
+def useless():
+    with tempfile.TemporaryDirectory(prefix="sandbox-t.", dir="/tmp") as path:
+        with open(path + "/key", "w") as f:
+            os.chmod(f.name, 0o600)
+            f.write(KEY.hex() + "\n")
+        command = [BUILD + "/sandbox-runner", "--dagger", "tcp://127.0.0.1:1",
+                   "--key-file", path + "/key", "--socket"]
+
+        for words in (["--pool", "4"], ["--state", path], ["--ephemeral"],
+                      ["--memory=64"]):
+            done = subprocess.run(
+                command + [path + "/socket"] + words, timeout=60,
+                stdin=subprocess.DEVNULL, capture_output=True)
+            text = done.stderr.decode()
+            same(done.returncode, 1, text)
+            check(words[0].split("=")[0] + " is for sandboxes of this host"
+                  in text, "why", text)
+
+        done = subprocess.run(
+            command + [path + "/no/such/socket"], timeout=60,
+            stdin=subprocess.DEVNULL, capture_output=True)
+        same(done.returncode, 1, done.stderr)
+        check(b"install -d -m 0711 " + path.encode() + b"/no/such"
+              in done.stderr, "what to do", done.stderr)
+
+        process = subprocess.Popen(command + [path + "/run/socket"],
+                                   stdin=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: os.path.exists(path + "/run/socket"), 60,
+                     "its socket")
+            same(os.stat(path + "/run").st_mode & 0o7777, 0o711)
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 VARIABLE = "ARCHESTRA_CODE_RUNTIME_DAGGER_RUNNER_HOST"
