@@ -3,6 +3,8 @@ mkdir -p /tmp/deleted
 cd /tmp/deleted || exit 1
 cp /bin/sleep x
 ./x 9999 &
-sleep 0.1
+until [ "$(readlink /proc/$!/exe)" = /tmp/deleted/x ]; do
+    sleep 0.01
+done
 rm -r /tmp/deleted
 : > "$HIDE_READY"
