@@ -6,6 +6,7 @@
 #include "ctl.h"
 #include "host.h"
 #include "measure.h"
+#include "sandbox_record.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -354,23 +355,15 @@ ctl_host_egress(ctl_egress_t *egress, const sandbox_field_t *field)
 static void
 ctl_host_engine(ctl_engine_t *engine, const sandbox_field_t *field)
 {
-    sandbox_field_t   part;
-    sandbox_fields_t  parts;
+    sandbox_engine_t  told;
 
-    sandbox_fields_init(&parts, field->data, field->length);
+    /* one that nginx would not take for ready is not shown as such */
 
-    while (sandbox_fields_next(&parts, &part) == SANDBOX_OK) {
+    (void) sandbox_record_engine(&told, field->data, field->length);
 
-        if (part.tag == SANDBOX_TAG_ENGINE_NAME) {
-            ctl_host_text(engine->name, sizeof(engine->name), &part);
-
-        } else if (part.tag == SANDBOX_TAG_DETAIL) {
-            ctl_host_text(engine->detail, sizeof(engine->detail), &part);
-
-        } else if (part.tag == SANDBOX_TAG_READY) {
-            (void) sandbox_field_number(&part, 1, &engine->ready);
-        }
-    }
+    ctl_host_text(engine->name, sizeof(engine->name), &told.name);
+    ctl_host_text(engine->detail, sizeof(engine->detail), &told.detail);
+    engine->ready = told.ready;
 }
 
 
@@ -406,7 +399,11 @@ ctl_host_text(char *text, size_t size, const sandbox_field_t *field)
     size_t  n;
 
     n = field->length < size - 1 ? field->length : size - 1;
-    memcpy(text, field->data, n);
+
+    if (n) {
+        memcpy(text, field->data, n);
+    }
+
     text[n] = '\0';
 }
 

@@ -9,12 +9,11 @@
 
 
 #include "ngx_http_sandbox.h"
+#include "sandbox_record.h"
 
 
 #define NGX_HTTP_SANDBOX_MAX_ENGINES      16     /* in one configuration */
 #define NGX_HTTP_SANDBOX_ENGINE_NAME      128    /* bytes */
-#define NGX_HTTP_SANDBOX_ENGINE_METADATA  1024   /* bytes, a header's value */
-#define NGX_HTTP_SANDBOX_ENGINE_DOMAIN    64
 
 /* of an engine's answer: ours are some hundred bytes, of an exec its output */
 
@@ -72,8 +71,8 @@ typedef struct {
     ngx_str_t                      metadata;     /* points into data */
     ngx_str_t                      domain;
     ngx_str_t                      proxy;        /* of egress; empty: none */
-    u_char                         data[NGX_HTTP_SANDBOX_ENGINE_METADATA
-                                        + NGX_HTTP_SANDBOX_ENGINE_DOMAIN
+    u_char                         data[SANDBOX_ENGINE_MAX_METADATA
+                                        + SANDBOX_ENGINE_MAX_DOMAIN
                                         + SANDBOX_WIRE_MAX_PROXY];
 } ngx_http_sandbox_engine_state_t;
 

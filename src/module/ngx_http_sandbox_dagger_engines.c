@@ -29,8 +29,8 @@ typedef struct {
     size_t                         reason_len;
     size_t                         proxy_len;
     u_char                         name[NGX_HTTP_SANDBOX_ENGINE_NAME];
-    u_char                         metadata[NGX_HTTP_SANDBOX_ENGINE_METADATA];
-    u_char                         domain[NGX_HTTP_SANDBOX_ENGINE_DOMAIN];
+    u_char                         metadata[SANDBOX_ENGINE_MAX_METADATA];
+    u_char                         domain[SANDBOX_ENGINE_MAX_DOMAIN];
     u_char                         reason[NGX_HTTP_SANDBOX_MAX_REASON];
     u_char                         proxy[SANDBOX_WIRE_MAX_PROXY];
 } ngx_http_sandbox_engine_place_t;
@@ -43,28 +43,13 @@ struct ngx_http_sandbox_engines_s {
 };
 
 
-/* one ENGINE of the owner's answer */
-
-typedef struct {
-    ngx_str_t                      name;
-    ngx_str_t                      metadata;
-    ngx_str_t                      domain;
-    ngx_str_t                      reason;
-    ngx_str_t                      proxy;
-    uint64_t                       generation;
-    uint64_t                       ready;
-} ngx_http_sandbox_engine_told_t;
-
-
 static ngx_http_sandbox_engine_place_t *ngx_http_sandbox_engine_place(
     ngx_http_sandbox_zone_t *zone, const ngx_http_sandbox_engine_t *engine);
-static ngx_int_t ngx_http_sandbox_engine_told(
-    ngx_http_sandbox_engine_told_t *told, u_char *p, size_t n);
-static ngx_uint_t ngx_http_sandbox_engine_plain(const ngx_str_t *text,
-    const char *marks);
+static void ngx_http_sandbox_engine_why(sandbox_engine_t *told,
+    const char *why);
 static void ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
-    const ngx_http_sandbox_engine_t *engine,
-    const ngx_http_sandbox_engine_told_t *told, ngx_log_t *log);
+    const ngx_http_sandbox_engine_t *engine, const sandbox_engine_t *told,
+    ngx_log_t *log);
 
 
 ngx_int_t
@@ -230,11 +215,12 @@ ngx_http_sandbox_engines_learned(ngx_http_sandbox_main_conf_t *smcf,
     const ngx_http_sandbox_runner_t *owner, u_char *p, size_t n,
     ngx_log_t *log)
 {
+    int                              rc;
     ngx_uint_t                       i, seen[NGX_HTTP_SANDBOX_MAX_ENGINES];
-    sandbox_field_t                  field;
+    sandbox_field_t                  field, name;
+    sandbox_engine_t                 told;
     sandbox_fields_t                 fields;
     ngx_http_sandbox_engine_t      **engine;
-    ngx_http_sandbox_engine_told_t   told;
 
     if (smcf->zone.engines == NULL) {
         return;
@@ -248,20 +234,24 @@ ngx_http_sandbox_engines_learned(ngx_http_sandbox_main_conf_t *smcf,
 
     while (sandbox_fields_next(&fields, &field) == SANDBOX_OK) {
 
-        if (field.tag != SANDBOX_TAG_ENGINE
-            || ngx_http_sandbox_engine_told(&told, (u_char *) field.data,
-                                            field.length)
-               != NGX_OK)
-        {
+        if (field.tag != SANDBOX_TAG_ENGINE) {
             continue;
+        }
+
+        rc = sandbox_record_engine(&told, field.data, field.length);
+        name = told.name;
+
+        if (rc != SANDBOX_OK) {
+            ngx_http_sandbox_engine_why(&told, "sandbox-runner --dagger "
+                                        "breaks the protocol: is it of the "
+                                        "same release as the module?");
         }
 
         for (i = 0; i < smcf->engines.nelts; i++) {
 
             if (engine[i]->owner == owner && !seen[i]
-                && engine[i]->name.len == told.name.len
-                && ngx_memcmp(engine[i]->name.data, told.name.data,
-                              told.name.len)
+                && engine[i]->name.len == name.length
+                && ngx_memcmp(engine[i]->name.data, name.data, name.length)
                    == 0)
             {
                 seen[i] = 1;
@@ -271,8 +261,8 @@ ngx_http_sandbox_engines_learned(ngx_http_sandbox_main_conf_t *smcf,
         }
     }
 
-    ngx_memzero(&told, sizeof(ngx_http_sandbox_engine_told_t));
-    ngx_str_set(&told.reason, "sandbox-runner --dagger was not told of it");
+    ngx_http_sandbox_engine_why(&told,
+                                "sandbox-runner --dagger was not told of it");
 
     for (i = 0; i < smcf->engines.nelts; i++) {
         if (engine[i]->owner == owner && !seen[i]) {
@@ -287,15 +277,15 @@ ngx_http_sandbox_engines_lost(ngx_http_sandbox_main_conf_t *smcf,
     const ngx_http_sandbox_runner_t *owner, ngx_log_t *log)
 {
     ngx_uint_t                       i;
+    sandbox_engine_t                 told;
     ngx_http_sandbox_engine_t      **engine;
-    ngx_http_sandbox_engine_told_t   told;
 
     if (smcf->zone.engines == NULL) {
         return;
     }
 
-    ngx_memzero(&told, sizeof(ngx_http_sandbox_engine_told_t));
-    ngx_str_set(&told.reason, "sandbox-runner --dagger does not answer");
+    ngx_http_sandbox_engine_why(&told,
+                                "sandbox-runner --dagger does not answer");
 
     engine = smcf->engines.elts;
 
@@ -307,115 +297,15 @@ ngx_http_sandbox_engines_lost(ngx_http_sandbox_main_conf_t *smcf,
 }
 
 
-/* NGX_DECLINED: it has no name; what else is wrong makes it not ready */
+/* no fields of an ENGINE, but not ready, for this reason */
 
-static ngx_int_t
-ngx_http_sandbox_engine_told(ngx_http_sandbox_engine_told_t *told, u_char *p,
-    size_t n)
+static void
+ngx_http_sandbox_engine_why(sandbox_engine_t *told, const char *why)
 {
-    int               rc;
-    ngx_str_t         text;
-    ngx_uint_t        bad;
-    sandbox_field_t   field;
-    sandbox_fields_t  fields;
+    ngx_memzero(told, sizeof(sandbox_engine_t));
 
-    ngx_memzero(told, sizeof(ngx_http_sandbox_engine_told_t));
-
-    bad = 0;
-
-    sandbox_fields_init(&fields, p, n);
-
-    while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
-
-        text.data = (u_char *) field.data;
-        text.len = field.length;
-
-        switch (field.tag) {
-
-        case SANDBOX_TAG_ENGINE_NAME:
-            told->name = text;
-            break;
-
-        case SANDBOX_TAG_READY:
-            bad |= sandbox_field_number(&field, 1, &told->ready)
-                   != SANDBOX_OK;
-            break;
-
-        case SANDBOX_TAG_ENGINE_GENERATION:
-            bad |= sandbox_field_number(&field, INT64_MAX, &told->generation)
-                   != SANDBOX_OK;
-            break;
-
-        case SANDBOX_TAG_ENGINE_METADATA:
-            told->metadata = text;
-            break;
-
-        case SANDBOX_TAG_ENGINE_DOMAIN:
-            told->domain = text;
-            break;
-
-        case SANDBOX_TAG_DETAIL:
-            told->reason = text;
-            break;
-
-        case SANDBOX_TAG_EGRESS_PROXY:
-            told->proxy = text;
-            break;
-        }
-    }
-
-    if (told->name.len == 0) {
-        return NGX_DECLINED;
-    }
-
-    if (told->ready) {
-        told->reason.len = 0;
-
-        /* they go into a header and a name */
-
-        bad |= told->generation == 0
-               || told->metadata.len > NGX_HTTP_SANDBOX_ENGINE_METADATA
-               || told->domain.len > NGX_HTTP_SANDBOX_ENGINE_DOMAIN
-               || !ngx_http_sandbox_engine_plain(&told->metadata, "+/=-_")
-               || !ngx_http_sandbox_engine_plain(&told->domain, ".-");
-    }
-
-    bad |= told->proxy.len
-           && (told->proxy.len > SANDBOX_WIRE_MAX_PROXY
-               || !ngx_http_sandbox_engine_plain(&told->proxy, ".:[]"));
-
-    if (bad || rc != SANDBOX_END) {
-        told->ready = 0;
-        told->proxy.len = 0;
-        ngx_str_set(&told->reason, "sandbox-runner --dagger breaks the "
-                                   "protocol: is it of the same release as "
-                                   "the module?");
-    }
-
-    return NGX_OK;
-}
-
-
-/* letters, digits and marks, one at least */
-
-static ngx_uint_t
-ngx_http_sandbox_engine_plain(const ngx_str_t *text, const char *marks)
-{
-    u_char      ch;
-    ngx_uint_t  i;
-
-    for (i = 0; i < text->len; i++) {
-        ch = text->data[i];
-
-        if (!((ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z')
-              || (ch >= 'A' && ch <= 'Z')
-              || (ch && ngx_strchr(marks, ch) != NULL)))
-        {
-            return 0;
-        }
-    }
-
-    return text->len != 0;
+    told->detail.data = (const uint8_t *) why;
+    told->detail.length = (uint32_t) ngx_strlen(why);
 }
 
 
@@ -423,8 +313,8 @@ ngx_http_sandbox_engine_plain(const ngx_str_t *text, const char *marks)
 
 static void
 ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
-    const ngx_http_sandbox_engine_t *engine,
-    const ngx_http_sandbox_engine_told_t *told, ngx_log_t *log)
+    const ngx_http_sandbox_engine_t *engine, const sandbox_engine_t *told,
+    ngx_log_t *log)
 {
     size_t                            n;
     u_char                            reason[NGX_HTTP_SANDBOX_MAX_REASON];
@@ -433,14 +323,14 @@ ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
     ngx_http_sandbox_engine_place_t  *place;
 
     reason[0] = '\0';
-    n = told->ready ? 0 : told->reason.len;
+    n = told->ready ? 0 : told->detail.length;
 
     if (n > sizeof(reason)) {
-        n = sandbox_utf8_head(told->reason.data, sizeof(reason));
+        n = sandbox_utf8_head(told->detail.data, sizeof(reason));
     }
 
     if (n) {
-        ngx_memcpy(reason, told->reason.data, n);
+        ngx_memcpy(reason, told->detail.data, n);
         sandbox_utf8_blank(reason, n);
     }
 
@@ -461,10 +351,10 @@ ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
     place->reason_len = n;
     ngx_memcpy(place->reason, reason, n);
 
-    place->proxy_len = told->proxy.len;
+    place->proxy_len = told->proxy.length;
 
-    if (told->proxy.len) {
-        ngx_memcpy(place->proxy, told->proxy.data, told->proxy.len);
+    if (told->proxy.length) {
+        ngx_memcpy(place->proxy, told->proxy.data, told->proxy.length);
     }
 
     if (told->ready) {
@@ -479,11 +369,12 @@ ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
 
         place->generation = told->generation;
 
-        place->metadata_len = told->metadata.len;
-        ngx_memcpy(place->metadata, told->metadata.data, told->metadata.len);
+        place->metadata_len = told->metadata.length;
+        ngx_memcpy(place->metadata, told->metadata.data,
+                   told->metadata.length);
 
-        place->domain_len = told->domain.len;
-        ngx_memcpy(place->domain, told->domain.data, told->domain.len);
+        place->domain_len = told->domain.length;
+        ngx_memcpy(place->domain, told->domain.data, told->domain.length);
     }
 
     place->ready = (ngx_atomic_uint_t) told->ready;

@@ -1,6 +1,7 @@
 /*
  * Records in DATA frames, `u32 length || fields`, which frames may cut
- * anywhere; and whose session one of SESSIONS is about.
+ * anywhere; whose session one of SESSIONS is about; and what an ENGINE of a
+ * PING says, which is a field with fields in it.
  */
 
 #ifndef SANDBOX_RECORD_H
@@ -8,6 +9,12 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "sandbox_wire.h"
+
+
+#define SANDBOX_ENGINE_MAX_METADATA  1024        /* bytes, a header's value */
+#define SANDBOX_ENGINE_MAX_DOMAIN    64
 
 
 /* all but data and max is 0 at the start */
@@ -36,6 +43,28 @@ int sandbox_record_take(sandbox_record_t *record, const uint8_t **p,
  * bytes in it; NULL if it does not.
  */
 const uint8_t *sandbox_record_session(const uint8_t *p, size_t size);
+
+
+/* parts that are not there have length 0; all point into what was read */
+
+typedef struct {
+    sandbox_field_t  name;
+    sandbox_field_t  metadata;
+    sandbox_field_t  domain;
+    sandbox_field_t  detail;             /* why it is not ready */
+    sandbox_field_t  proxy;
+    uint64_t         generation;
+    uint64_t         ready;
+} sandbox_engine_t;
+
+
+/*
+ * SANDBOX_OK: one that is ready has all that a query needs, of letters that
+ * may stand in a header and in a name.  SANDBOX_BAD: something is wrong with
+ * it, so it is not ready; without a name it is as good as not told of.
+ */
+int sandbox_record_engine(sandbox_engine_t *engine, const uint8_t *p,
+    size_t size);
 
 
 #endif /* SANDBOX_RECORD_H */
