@@ -30,6 +30,9 @@
 #define RUNNER_COMING_TURN   64                  /* that are looked at again */
 #define RUNNER_ACCEPT_PAUSE  100                 /* ms without descriptors */
 
+/* who has connected may have to wait for his turn on a busy host */
+#define RUNNER_PREAMBLE_WAIT (5 * SANDBOX_WIRE_PREAMBLE_WAIT)
+
 
 static void runner_server_accept(runner_event_t *event, uint32_t events);
 static void runner_server_resume(void *data);
@@ -411,7 +414,7 @@ runner_conn_peek(runner_conn_t *conn)
 
     if (runner_conn_watch(conn) == -1
         || runner_timer_start(&conn->runner->loop, &conn->timer,
-                              SANDBOX_WIRE_PREAMBLE_WAIT) == -1)
+                              RUNNER_PREAMBLE_WAIT) == -1)
     {
         runner_conn_close(conn);
     }
