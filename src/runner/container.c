@@ -9,7 +9,9 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@
 #include "container.h"
 #include "control.h"
 #include "egress.h"
+#include "file.h"
 #include "operation.h"
 #include "pool.h"
 #include "room.h"
@@ -39,6 +42,7 @@ static int runner_container_open(runner_container_t *container,
     uint64_t wait);
 static void runner_container_death(runner_event_t *event, uint32_t events);
 static void runner_container_overdue(runner_container_t *container);
+static int runner_container_runnable(const runner_container_t *container);
 static void runner_container_timer(void *data);
 static void runner_container_release(runner_container_t *container);
 static void runner_container_clean_job(runner_job_t *job);
@@ -390,21 +394,45 @@ runner_container_watch(runner_container_t *container, int taken)
 
 /*
  * Not at the first time: if it was us who did not run for a while, its TAKEN
- * may be there and not be read.
+ * may be there and not be read.  And not soon if it would run, but waits for a
+ * processor, or for memory: a busy host is no reason to end anything.
  */
 
 static void
 runner_container_overdue(runner_container_t *container)
 {
-    if (!container->overdue
+    unsigned  most;
+
+    most = runner_container_runnable(container) ? RUNNER_TAKE_STARVED : 1;
+
+    if (container->overdue < most
         && runner_timer_start(&container->runner->loop, &container->timer,
                               RUNNER_TAKE_WAIT) == 0)
     {
-        container->overdue = 1;
+        container->overdue++;
         return;
     }
 
     runner_container_kill(container, "its agent takes no connections");
+}
+
+
+/* its state in /proc; what is before may hold blanks and parentheses */
+
+static int
+runner_container_runnable(const runner_container_t *container)
+{
+    char  path[64], text[2048], *p;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", container->slot.record.pid);
+
+    if (runner_file_read(AT_FDCWD, path, text, sizeof(text)) == -1) {
+        return 0;
+    }
+
+    p = strrchr(text, ')');
+
+    return p != NULL && (p[2] == 'R' || p[2] == 'D');
 }
 
 

@@ -48,8 +48,8 @@ void runner_container_kill(runner_container_t *container, const char *why);
 
 /*
  * A connection was handed over; or, with `taken`, one was taken.  An agent that
- * takes none for 2 * RUNNER_TAKE_WAIT while some are there is killed, and they
- * go to its successor.
+ * takes none for 2 * RUNNER_TAKE_WAIT while some are there is killed, later if
+ * it only waits for a processor, and they go to its successor.
  */
 void runner_container_watch(runner_container_t *container, int taken);
 

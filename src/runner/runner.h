@@ -45,6 +45,7 @@
 #define RUNNER_OPEN_WAIT       2000              /* until an agent tells of a
                                                     client that it serves */
 #define RUNNER_TAKE_WAIT       5000              /* twice, without a TAKEN */
+#define RUNNER_TAKE_STARVED    11                /* more, if it would run */
 #define RUNNER_SYNC_INTERVAL   30000
 #define RUNNER_CLOCK_STEP      60000             /* the clock was set */
 #define RUNNER_CLOCK_WAIT      3600000           /* then nothing expires */
@@ -133,7 +134,7 @@ struct runner_container_s {
     int                       grant;     /* to be sent when there is room */
     int                       stop;      /* likewise; outcome + 1 */
     int                       out;       /* waits for room in the socket */
-    int                       overdue;   /* takes nothing, was seen once */
+    unsigned                  overdue;   /* so often: it takes nothing */
     unsigned                  attempts;  /* to clean up */
 
     uint32_t                  serial;

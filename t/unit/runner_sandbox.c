@@ -146,6 +146,12 @@ silent(void)
     is_number(container->state, RUNNER_CONTAINER_READY,
               "it gets time when it is seen for the first time");
 
+    container->slot.record.pid = getpid();
+    due(&container->timer);
+    is_number(container->state, RUNNER_CONTAINER_READY,
+              "it gets more when it would run if it could");
+
+    container->slot.record.pid = 0;
     due(&container->timer);
     until_agent(2);
     be_ready(1);
