@@ -217,7 +217,7 @@ BOMBS = {
 }
 
 
-@test("attack/engine-bombs-of-processes")
+@test("attack/engine-bombs-of-processes", seconds=900)
 def processes():
     for name, text in BOMBS.items():
         a = box.run(text)
@@ -228,7 +228,7 @@ def processes():
         calm(name)
 
 
-@test("attack/engine-bombs-of-memory")
+@test("attack/engine-bombs-of-memory", seconds=900)
 def memory():
     grow = ("python3 -c \"\nimport time\nx = []\nwhile True:\n"
             "  x.append(bytearray(b'x') * (1 << 20)); time.sleep(%g)\"")
@@ -261,7 +261,7 @@ def memory():
         calm(name)
 
 
-@test("attack/engine-bombs-of-the-disk")
+@test("attack/engine-bombs-of-the-disk", seconds=900)
 def disk():
     for name, text in (
             # not at full speed: all of it is to be removed again
@@ -290,7 +290,8 @@ def disk():
         same(a.outcome, "disk_full", name + ": " + repr(a))
         calm(name)
         a = box.run("chmod -f 700 c; find . -mindepth 1 -maxdepth 1 -name "
-                    "'[sdhc]*' -exec rm -rf {} +; ls -d [sdhc]*; echo rest")
+                    "'[sdhc]*' -exec rm -rf {} +; ls -d [sdhc]*; echo rest",
+                    WALL_MS=600000)
         same(a.stdout, b"rest\n", name + ": " + repr(a))
         wait_for(lambda: box.run("echo x > y && rm y").result["EXIT_CODE"]
                  == 0, 60, "room after " + name)

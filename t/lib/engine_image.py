@@ -39,13 +39,21 @@ class Registry:
         self.host = host
         self.name = name
         self.conn = http.client.HTTPConnection(host, timeout=60)
+        self.used = False
 
     def ask(self, method, kind, digest, accept):
         """The open answer."""
         path = "/v2/%s/%s/%s" % (self.name, kind, digest)
         try:
-            self.conn.request(method, path, headers={"Accept": accept})
-            answer = self.conn.getresponse()
+            try:
+                answer = self.ask_once(method, path, accept)
+            except (ConnectionError, http.client.RemoteDisconnected):
+                # an idle connection may be closed at any time, as by a reload
+                if not self.used:
+                    raise
+                self.conn.close()
+                answer = self.ask_once(method, path, accept)
+            self.used = True
         except ConnectionRefusedError:
             raise Failed('failed to do request: %s "http://%s%s": dial tcp %s:'
                          ' connect: connection refused'
@@ -63,6 +71,10 @@ class Registry:
                          "%d %s" % (method, self.host, path, answer.status,
                                     answer.reason))
         return answer
+
+    def ask_once(self, method, path, accept):
+        self.conn.request(method, path, headers={"Accept": accept})
+        return self.conn.getresponse()
 
     def json(self, kind, digest, accept):
         data = self.ask("GET", kind, digest, accept).read(4 << 20)
