@@ -91,6 +91,8 @@ ctl_doctor(int argc, char **argv)
           &doctor.dagger.image, 0 },
         { "digest", "FILE", "of the image (" CTL_IMAGE_DIGEST ")", 1,
           &doctor.dagger.digest, 0 },
+        { "resolver", "ADDR", "as resolver= of \"sandbox_dagger\"", 1,
+          &doctor.dagger.resolver, 0 },
         { NULL, NULL, NULL, 0, NULL, 0 }
     };
 
@@ -450,7 +452,7 @@ ctl_doctor_egress(const ctl_doctor_t *doctor)
 {
     int            failed;
     json_t        *limits, *egress;
-    const char    *policy;
+    const char    *policy, *route;
     ctl_reply_t    reply;
     ctl_client_t   client;
 
@@ -472,7 +474,13 @@ ctl_doctor_egress(const ctl_doctor_t *doctor)
 
     egress = json_object_get(limits, "egress");
     policy = json_string_value(json_object_get(egress, "policy"));
+    route = json_string_value(json_object_get(limits, "route"));
     failed = 0;
+
+    if (route != NULL) {
+        ctl_doctor_line(1, "route: the gateway uses \"%.16s\" now, as its "
+                        "v1/limits says", route);
+    }
 
     if (policy != NULL && json_is_true(json_object_get(egress, "inForce"))) {
         ctl_doctor_line(1, "network: policy \"%.64s\" is in force", policy);

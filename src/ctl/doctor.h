@@ -21,6 +21,7 @@ typedef struct {
     ctl_host_options_t  owner;
     ctl_values_t        image;
     ctl_values_t        digest;
+    ctl_values_t        resolver;
 } ctl_doctor_dagger_t;
 
 
@@ -33,6 +34,9 @@ int ctl_doctor_line(int good, const char *fmt, ...)
  * says FAIL.  `state` is a directory of `make run`, or NULL.
  */
 int ctl_doctor_dagger(ctl_doctor_dagger_t *dagger, const char *state);
+
+/* By which route nginx would use an engine, and why. */
+int ctl_doctor_route(const ctl_doctor_dagger_t *dagger, const char *engine);
 
 /* Whether engines are named here, or by the environment, which is taken. */
 int ctl_doctor_dagger_wanted(ctl_doctor_dagger_t *dagger);

@@ -30,7 +30,7 @@
 
 typedef struct {
     long     status;                             /* 0: none */
-    char     why[CURL_ERROR_SIZE];
+    char     why[CURL_ERROR_SIZE + 128];         /* and what to do */
     char     type[128];
     int64_t  length;                             /* -1: not told */
     size_t   have;
@@ -52,6 +52,8 @@ static int ctl_dagger_blob(const char *base, json_t *blob,
     ctl_dagger_answer_t *answer);
 static void ctl_dagger_ask(const char *url, const char *socket,
     const char *body, int head, ctl_dagger_answer_t *answer);
+static void ctl_dagger_silent(ctl_dagger_answer_t *answer, CURL *curl,
+    CURLcode rc, const char *said);
 static size_t ctl_dagger_body(char *data, size_t size, size_t n, void *user);
 
 
@@ -81,7 +83,12 @@ ctl_doctor_dagger(ctl_doctor_dagger_t *dagger, const char *state)
     failed = 0;
 
     for (i = 0; i < dagger->engines.n; i++) {
-        failed |= ctl_dagger_engine(dagger->engines.value[i], &answer);
+        if (ctl_dagger_engine(dagger->engines.value[i], &answer) != 0) {
+            failed = 1;
+            continue;
+        }
+
+        failed |= ctl_doctor_route(dagger, dagger->engines.value[i]);
     }
 
     failed |= ctl_dagger_owner(dagger, state);
@@ -118,14 +125,14 @@ ctl_dagger_engine(const char *engine, ctl_dagger_answer_t *answer)
     ctl_dagger_ask(url, socket, "{}", 0, answer);
 
     if (answer->status == 0) {
-        return ctl_doctor_line(0, "engine: %s does not answer (%s); is it "
-                               "running, and does it listen there?", engine,
+        return ctl_doctor_line(0, "engine: %s does not answer: %s", engine,
                                answer->why);
     }
 
     if (strstr(answer->body, "client metadata") == NULL) {
-        return ctl_doctor_line(0, "engine: what answers at %s (HTTP status "
-                               "%ld) is no Dagger engine; give its address",
+        return ctl_doctor_line(0, "engine: what answers at %s is no Dagger "
+                               "engine but a web server (HTTP status %ld); "
+                               "give the address that the engine listens on",
                                engine, answer->status);
     }
 
@@ -323,11 +330,16 @@ ctl_dagger_manifest(const char *base, const char *digest,
 
     ctl_dagger_ask(url, NULL, NULL, 0, answer);
 
-    if (answer->status != 200) {
-        return ctl_doctor_line(0, "image: %s: %s (HTTP status %ld); nginx "
+    if (answer->status == 0) {
+        return ctl_doctor_line(0, "image: nothing answers at %s: %s; nginx "
                                "serves it, see conf.d/sandbox-dagger.conf",
-                               url, answer->status ? "not there"
-                                                   : answer->why,
+                               url, answer->why);
+    }
+
+    if (answer->status != 200) {
+        return ctl_doctor_line(0, "image: %s: not there (HTTP status %ld); "
+                               "nginx serves it, see "
+                               "conf.d/sandbox-dagger.conf", url,
                                answer->status);
     }
 
@@ -371,6 +383,11 @@ ctl_dagger_blob(const char *base, json_t *blob, ctl_dagger_answer_t *answer)
         return 0;
     }
 
+    if (answer->status == 0) {
+        return ctl_doctor_line(0, "image: nothing answers at %s: %s", url,
+                               answer->why);
+    }
+
     return ctl_doctor_line(0, "image: %s is not there as a whole (HTTP status "
                            "%ld); make it anew: make registry", url,
                            answer->status);
@@ -383,6 +400,7 @@ ctl_dagger_ask(const char *url, const char *socket, const char *body,
 {
     CURL        *curl;
     CURLcode     rc;
+    char         said[CURL_ERROR_SIZE];
     const char  *type;
     curl_off_t   length;
 
@@ -390,6 +408,7 @@ ctl_dagger_ask(const char *url, const char *socket, const char *body,
 
     memset(answer, 0, sizeof(ctl_dagger_answer_t));
     answer->length = -1;
+    said[0] = '\0';
 
     curl = curl_easy_init();
     headers = curl_slist_append(NULL, "Content-Type: application/json");
@@ -405,7 +424,7 @@ ctl_dagger_ask(const char *url, const char *socket, const char *body,
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long) CTL_DAGGER_WAIT);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, answer->why);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, said);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, ctl_dagger_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
 
@@ -424,7 +443,9 @@ ctl_dagger_ask(const char *url, const char *socket, const char *body,
 
     rc = curl_easy_perform(curl);
 
-    if (rc == CURLE_OK) {
+    /* an answer that is longer than any that is asked for is one, too */
+
+    if (rc == CURLE_OK || rc == CURLE_WRITE_ERROR) {
         curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &answer->status);
 
         if (curl_easy_getinfo(curl, CURLINFO_CONTENT_TYPE, &type) == CURLE_OK
@@ -440,13 +461,67 @@ ctl_dagger_ask(const char *url, const char *socket, const char *body,
             answer->length = length;
         }
 
-    } else if (answer->why[0] == '\0') {
-        snprintf(answer->why, sizeof(answer->why), "%s",
-                 curl_easy_strerror(rc));
+    } else {
+        ctl_dagger_silent(answer, curl, rc, said);
     }
 
     curl_slist_free_all(headers);
     curl_easy_cleanup(curl);
+}
+
+
+/* what failed, and what to do */
+
+static void
+ctl_dagger_silent(ctl_dagger_answer_t *answer, CURL *curl, CURLcode rc,
+    const char *said)
+{
+    long         error;
+    const char  *why;
+
+    error = 0;
+    curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &error);
+
+    switch (rc) {
+
+    case CURLE_COULDNT_RESOLVE_HOST:
+        why = "this host knows no such name; give an address, or a name that "
+              "it can look up";
+        break;
+
+    case CURLE_OPERATION_TIMEDOUT:
+        why = "timed out; is there a route, does a firewall drop what is "
+              "sent, or does it hang?";
+        break;
+
+    case CURLE_COULDNT_CONNECT:
+        why = error == ECONNREFUSED
+              ? "connection refused; nobody listens there: start it, or give "
+                "the address that it listens on"
+              : error == ENOENT ? "there is no such socket; start it, or give "
+                                  "the path that it listens on"
+              : error == EACCES || error == EPERM
+              ? "its socket may not be connected to; call doctor as root"
+              : error == EHOSTUNREACH || error == ENETUNREACH
+                || error == ETIMEDOUT
+              ? "it can't be reached; is there a route, is that host up?"
+              : NULL;
+        break;
+
+    case CURLE_GOT_NOTHING:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_RECV_ERROR:
+        why = "it closes the connection, or speaks no HTTP; if another "
+              "server has that port, give the address of the right one";
+        break;
+
+    default:
+        why = NULL;
+    }
+
+    snprintf(answer->why, sizeof(answer->why), "%s",
+             why ? why : said[0] != '\0' ? said : curl_easy_strerror(rc));
 }
 
 

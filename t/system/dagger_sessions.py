@@ -442,6 +442,28 @@ class Registry(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def answer(names):
+    """A name server that knows nothing, until it is asked nothing."""
+    try:
+        while True:
+            question, client = names.recvfrom(512)
+            if not question:
+                return
+            names.sendto(question[:2] + b"\x81\x83" + question[4:], client)
+    except OSError:
+        pass
+
+
+def hang_up(listener):
+    try:
+        while True:
+            sock, _ = listener.accept()
+            sock.recv(65536)
+            sock.close()
+    except OSError:
+        pass
+
+
 @test("ctl/doctor-dagger", beside=True)
 def doctor():
     """Engine, owner of its session, image: each fault has its line."""
@@ -469,11 +491,12 @@ def doctor():
             with open(file, "w") as f:
                 f.write(digest(manifest) + "\n")
 
-            def run(good, *lines, engines=(name,), **environment):
+            def run(good, *lines, engines=(name,), resolver="off",
+                    **environment):
                 done = subprocess.run(
                     [BUILD + "/sandboxctl", "doctor", "--socket",
                      owner.socket, "--key-file", owner.folder + "/key",
-                     "--digest", file, "--image",
+                     "--resolver", resolver, "--digest", file, "--image",
                      "127.0.0.1:%d/sandbox" % server.server_port]
                     + [word for e in engines for word in ("--dagger", e)],
                     cwd=owner.folder, stdin=subprocess.DEVNULL, timeout=120,
@@ -484,14 +507,44 @@ def doctor():
                 same(good, "FAIL" not in text, text)
                 for line in lines:
                     check(line in text, line, text)
+                return text
 
             well = ("ok    engine: %s answers" % name,
+                    "ok    route: %s is used by exec: slower" % name,
+                    "no name server of its containers",
                     "ok    owner of sessions: has one on %s" % name,
                     "ok    image: 127.0.0.1:%d/sandbox@%s"
                     % (server.server_port, digest(manifest)))
             run(True, *well)
             run(True, *well, engines=(), **{VARIABLE: name})
-            run(False, "FAIL  engine: what answers at %s" % other,
+
+            # by which route, and why
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
+                names.bind(("127.0.0.1", 0))
+                there = "127.0.0.1:%d" % names.getsockname()[1]
+                thread = threading.Thread(target=answer, args=(names,),
+                                          daemon=True)
+                thread.start()
+                wait_for(lambda: "ok    route: %s is used by service" % name
+                         in run(True, there, resolver=there), 120,
+                         "the other route")
+                names.sendto(b"", names.getsockname())
+                thread.join(60)
+            run(True, "ok    route: %s is used by exec: slower" % name,
+                "%s, does not answer (" % there, resolver=there)
+
+            # who answers nothing, and what is none
+            with socket.create_server(("127.0.0.1", 0)) as deaf:
+                threading.Thread(target=hang_up, args=(deaf,),
+                                 daemon=True).start()
+                run(False, "is no ADDRESS[:PORT]", "engine: unix:///no/such "
+                    "does not answer: there is no such socket",
+                    "does not answer: it closes the connection",
+                    engines=(name, "unix:///no/such", "tcp://127.0.0.1:%d"
+                             % deaf.getsockname()[1]), resolver="a.name")
+                deaf.shutdown(socket.SHUT_RDWR)
+            run(False, "FAIL  engine: what answers at %s is no Dagger engine "
+                "but a web server (HTTP status 404)" % other,
                 "FAIL  owner of sessions: it was not told of %s" % other,
                 *well, engines=(name, other))
 
@@ -510,7 +563,9 @@ def doctor():
             run(False, "holds no digest")
 
             engine.close_listener()
-            run(False, "FAIL  engine: %s does not answer" % name)
+            text = run(False, "FAIL  engine: %s does not answer: connection "
+                       "refused; nobody listens there" % name)
+            check("HTTP status 0" not in text, "a status of nobody", text)
             owner.process.terminate()
             owner.process.wait(60)
             run(False, "FAIL  owner of sessions: it does not answer")
