@@ -341,12 +341,15 @@ ngx_http_sandbox_metrics_log(ngx_http_request_t *r)
 
     status = (r->err_status ? r->err_status : r->headers_out.status) / 100;
 
-    ngx_http_sandbox_metrics_add(&metrics->requests[status < 6 ? status : 0],
-                                 1);
     ngx_http_sandbox_metrics_add(&metrics->received,
                                  ngx_max(r->request_length, 0));
     ngx_http_sandbox_metrics_add(&metrics->sent,
                                  ngx_max(r->connection->sent, 0));
+
+    /* the last: who sees the request in the count sees its bytes, too */
+
+    ngx_http_sandbox_metrics_add(&metrics->requests[status < 6 ? status : 0],
+                                 1);
 
     return NGX_OK;
 }

@@ -97,7 +97,7 @@ def key_file_rights():
         g.stop(check=False)
 
 
-@test("admin/kernel-features", backends="local", why="runner")
+@test("admin/kernel-features", seconds=900, backends="local", why="runner")
 def kernel_features():
     """The start-up probe says what is missing, and nothing runs."""
     with Gateway(runner=None, ready=False) as g:
@@ -117,7 +117,7 @@ def kernel_features():
                 ("a runtime that fails", ["--base", base, "--agent", AGENT,
                                           "--runtime", "/bin/false"],
                  r"false|runtime|container")):
-            r = subprocess.run([RUNNER] + common + options, timeout=60,
+            r = subprocess.run([RUNNER] + common + options, timeout=280,
                                stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
             check(r.returncode not in (0, -11, -6), name, r)
@@ -145,14 +145,14 @@ def kernel_features():
                 continue                # a bare chroot has none to cover
             r = subprocess.run(start + [RUNNER] + common
                                + ["--base", base, "--agent", AGENT],
-                               timeout=60, stdout=subprocess.PIPE,
+                               timeout=280, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
             same(r.returncode, 1, name)
             check(re.search(why, r.stdout.decode()), name, r.stdout.decode())
             check(not os.path.exists(g.socket + ".x"), name, "a socket")
 
 
-@test("admin/state-disk-full", seconds=180, backends="local", why="runner")
+@test("admin/state-disk-full", seconds=600, backends="local", why="runner")
 def state_disk_full():
     """The file system of the state folder is full: what runs goes on, what
     is new is refused with the cause, deletion frees space."""
@@ -271,7 +271,7 @@ def wire_refusals():
                 break
         check(a.pings >= 1, "no PING in 40 s")
         # chunks, as for a body of unknown length
-        head = wire.fields(("COMMAND", "cat"), ("WALL_MS", 10000),
+        head = wire.fields(("COMMAND", "cat"), ("WALL_MS", 120000),
                            ("CPU_MS", 10000), ("OUTPUT", 65536),
                            ("OUTPUT_TOTAL", 1 << 20), ("OPEN_FILES", 256),
                            ("PENDING", 5), ("DIGEST", bytes(32)))
