@@ -44,6 +44,7 @@ command is answered with exit 0 and the request as JSON on stdout.
                   for each part of an answer
   lines=N,SECONDS N lines of numbers on stdout, that far apart
   flow=SECONDS    (with keep) such lines until the end of stdin
+  wait=NAME       until a command of anybody has said go=NAME
   policies        how often a table of egress policies came, the one in
                   force, and the ids in the latest preambles of this session
                   by operation, as JSON on stdout
@@ -148,6 +149,7 @@ class Mock:
         self.table = b""            # of egress policies
         self.tables = 0
         self.counted = {}
+        self.gone = set()           # names that commands need not wait for
 
     def policies(self):
         """{name: fields}, of what is in force."""
@@ -387,6 +389,13 @@ class Connection(mock_files.Files):
                 self.output(wire.STDOUT, b"%d\n" % line)
                 self.pause(float(value))
                 line += 1
+        elif name == "wait":
+            for _ in range(30000):
+                if value in self.mock.gone:
+                    break
+                self.pause(0.02)
+        elif name == "go":
+            self.mock.gone.add(value)
         elif name == "skip":
             self.seq += int(value)
         elif name == "slow":

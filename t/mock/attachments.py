@@ -52,15 +52,15 @@ def start():
         }
         sandbox_store %s files=300 size=20m tenant_size=30m;
         sandbox_file_size 4m;
-        client_body_timeout 5s;
     """ % (g.h2_port, on, g.store)
     g.options["server"] = """
         location /none/ { sandbox_store off; %s }
         location /small/ { sandbox_store %s files=3 size=1k;
             sandbox_realm small; %s }
         location /realm/ { sandbox_realm other; %s }
+        location /stalled/ { client_body_timeout 10s; %s }
         location /full/ { sandbox_store %s/full; %s }
-    """ % (on, g.store, on, on, g.dir, on)
+    """ % (on, g.store, on, on, on, g.dir, on)
     # a disk of 3 MiB, where this may mount one
     os.mkdir(g.dir + "/full", 0o700)
     g.full = os.geteuid() == 0 and subprocess.run(
@@ -226,12 +226,12 @@ def clients():
                 ["curl", "-sS", "--noproxy", "*", protocol, "-H",
                  "Authorization: Bearer " + token(), "-o", g.path("answer"),
                  "-w", "%{http_code}", *options, target],
-                stdin=stdin, capture_output=True, timeout=60)
+                stdin=stdin, capture_output=True, timeout=300)
         check(out.stdout in (b"200", b"201"), protocol, options, out)
         out = subprocess.run(
             ["curl", "-sS", "--noproxy", "*", protocol, "-H",
              "Authorization: Bearer " + token(), target],
-            capture_output=True, timeout=60)
+            capture_output=True, timeout=300)
         check(out.stdout == data, "came back otherwise", protocol, options)
 
 
@@ -353,15 +353,15 @@ def too_large():
     same(listed("big"), [])
     nothing_left()
     # it is remembered, for the next command
-    same(len(glob.glob(notices)), 1, "notices")
+    wait_for(lambda: len(glob.glob(notices)) == 1, 20, "a notice")
     # not a byte is asked for
-    with socket.create_connection(("127.0.0.1", g.port), 20) as s:
+    with socket.create_connection(("127.0.0.1", g.port), 150) as s:
         s.sendall(("PUT /sandbox/%s HTTP/1.1\r\nHost: x\r\nAuthorization: "
                    "Bearer %s\r\nContent-Length: 5000000\r\nExpect: "
                    "100-continue\r\n\r\n" % (url("big", b"big"), token()))
                   .encode())
         check(s.recv(65536).startswith(b"HTTP/1.1 413"), "refused at once")
-    with h2.Connection(g.h2_port, 30) as c:
+    with h2.Connection(g.h2_port, 150) as c:
         one = c.request("PUT", "/sandbox/" + url("big", b"big"), (
             ("authorization", "Bearer " + token()),), b"x" * (5 << 20))
         same(c.wait(one), [413], "over HTTP/2, where no length is told")
@@ -379,7 +379,7 @@ def broken_off():
     same(g.request("PUT", path, old).status, 201)
     for chunked in (False, True):
         for sent in (0, 1, 100000, 900000, (1 << 20) - 1):
-            with socket.create_connection(("127.0.0.1", g.port), 20) as s:
+            with socket.create_connection(("127.0.0.1", g.port), 150) as s:
                 head = "PUT /sandbox/%s HTTP/1.1\r\nHost: x\r\n" \
                     "Authorization: Bearer %s\r\n%s\r\n\r\n" % (
                         path, token(), "Transfer-Encoding: chunked"
@@ -400,8 +400,8 @@ def broken_off():
 @test("files/atomic-upload-slow")
 def stalled():
     """A client that stops is closed, and its file is gone."""
-    with socket.create_connection(("127.0.0.1", g.port), 30) as s:
-        s.sendall(("PUT /sandbox/%s HTTP/1.1\r\nHost: x\r\nAuthorization: "
+    with socket.create_connection(("127.0.0.1", g.port), 150) as s:
+        s.sendall(("PUT /stalled/%s HTTP/1.1\r\nHost: x\r\nAuthorization: "
                    "Bearer %s\r\nContent-Length: 1000000\r\n\r\n"
                    % (url("stalled", b"x"), token())).encode()
                   + b"x" * 300000)
@@ -419,7 +419,7 @@ def killed():
     same(g.request("PUT", path, old).status, 201)
     g.expected.append("exited on signal 9")
     for _ in range(3):
-        with socket.create_connection(("127.0.0.1", g.port), 20) as s:
+        with socket.create_connection(("127.0.0.1", g.port), 150) as s:
             s.sendall(("PUT /sandbox/%s HTTP/1.1\r\nHost: x\r\n"
                        "Authorization: Bearer %s\r\nContent-Length: 1000000"
                        "\r\n\r\n" % (path, token())).encode()
@@ -449,14 +449,16 @@ def acknowledged():
             name, data = b"w%d-%d" % (i, n), os.urandom(1 + n * 997)
             try:
                 if g.request("PUT", url("acked", name), data,
-                             timeout=10).status == 201:
+                             timeout=150).status == 201:
                     told[name] = data
             except (OSError, http.client.HTTPException):
                 pass
     threads = [threading.Thread(target=write, args=(i,)) for i in range(3)]
     [t.start() for t in threads]
     for _ in range(6):
-        time.sleep(0.15)
+        before = len(told)
+        wait_for(lambda n=before: len(told) > n
+                 or not any(t.is_alive() for t in threads), 20, "a file")
         for pid in g.workers():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -490,7 +492,7 @@ def up():
 def reloaded():
     """An upload that goes on during a reload is finished by the old worker."""
     data = os.urandom(1 << 20)
-    with socket.create_connection(("127.0.0.1", g.port), 30) as s:
+    with socket.create_connection(("127.0.0.1", g.port), 150) as s:
         s.sendall(("PUT /sandbox/%s HTTP/1.1\r\nHost: x\r\nAuthorization: "
                    "Bearer %s\r\nContent-Length: %d\r\nConnection: close"
                    "\r\n\r\n" % (url("reload", b"x"), token(), len(data)))
@@ -552,7 +554,7 @@ def quotas_early():
                             "Expect: 100-continue", b""),
                            ("Transfer-Encoding: chunked",
                             (b"10000\r\n" + b"y" * 65536 + b"\r\n") * 4)):
-            with socket.create_connection(("127.0.0.1", g.port), 20) as s:
+            with socket.create_connection(("127.0.0.1", g.port), 150) as s:
                 s.sendall(path.encode() + more.encode() + b"\r\n\r\n" + body)
                 r = http.client.HTTPResponse(s)
                 r.begin()
@@ -645,7 +647,7 @@ def delete_all():
 @test("persistence/delete-during-upload")
 def delete_during():
     """DELETE in mid-upload: the file is of the new conversation, or none."""
-    with socket.create_connection(("127.0.0.1", g.port), 30) as s:
+    with socket.create_connection(("127.0.0.1", g.port), 150) as s:
         s.sendall(("PUT /sandbox/%s HTTP/1.1\r\nHost: x\r\nAuthorization: "
                    "Bearer %s\r\nContent-Length: 400000\r\nConnection: "
                    "close\r\n\r\n" % (url("during", b"x"), token()))

@@ -337,10 +337,14 @@ def times():
 
 @test("auth/cache-outlives-exp")
 def expiry():
-    text = token(exp=int(time.time()) + 6, sub="short-lived")
-    expect(text, 200, where="/both/")
-    same(ask(text, "/both/").status, 200, "again")
-    end = time.monotonic() + 100
+    for seconds in (6, 40, 200):
+        soon = int(time.time()) + seconds
+        text = token(exp=soon, sub="short-lived")
+        seen = [ask(text, "/both/").status for _ in range(2)]
+        if time.time() < soon - 2:
+            break                           # none of them was late
+    same(seen, [200, 200])
+    end = time.monotonic() + 300
     while ask(text, "/both/").status == 200:
         check(time.monotonic() < end, "an expired token is still good")
         time.sleep(0.25)

@@ -121,12 +121,16 @@ def refusals():
 
 @test("auth/cache-outlives-exp")
 def exp():
-    soon = time.time() + 8
-    text = token(sub="soon", exp=soon)
-    expect(text, "miss")
-    expect(text, "hit")
-    time.sleep(1)
-    expect(text, "hit")
+    for seconds in (8, 40, 200):
+        soon = time.time() + seconds
+        text = token(sub="soon", exp=soon)
+        seen = [ask(text) for _ in range(2)]
+        time.sleep(1)
+        seen.append(ask(text))
+        if time.time() < soon - 2:
+            break                           # none of them was late
+    same([(r.status, r.headers["X-Cache"]) for r in seen],
+         [(200, "miss"), (200, "hit"), (200, "hit")])
     time.sleep(max(0, soon + 1 - time.time()))
     expect(text, "miss", 401)
     expect(text, "miss", 401)
@@ -213,9 +217,13 @@ def zone():
 
 @test("auth/cache-holds-no-token")
 def memory():
-    soon = time.time() + 5
-    text = token(sub="name-to-be-found", exp=soon)
-    expect(text, "miss")
+    for seconds in (5, 40, 200):
+        soon = time.time() + seconds
+        text = token(sub="name-to-be-found", exp=soon)
+        r = ask(text)
+        if time.time() < soon - 2:
+            break
+    same((r.status, r.headers["X-Cache"]), (200, "miss"))
     data = zone()
     check(b"name-to-be-found" in data, "the name is not in the zone")
     for part in text.split("."):
@@ -320,7 +328,7 @@ def killed():
 
 def still(text):
     try:
-        return ask(text, timeout=5).status == 200
+        return ask(text, timeout=60).status == 200
     except OSError:
         return False
 

@@ -71,7 +71,7 @@ def problem(r, status, code=None):
     return r.json
 
 
-def raw(data, timeout=10, until=None):
+def raw(data, timeout=100, until=None):
     """Bytes to the server, all bytes of its answer."""
     with socket.create_connection(("127.0.0.1", g.port), timeout) as s:
         s.sendall(data)
@@ -320,7 +320,7 @@ def chunked():
                           body=data % (len(body), body)))
     check(b" 200 " in r[:20] and b"chunked" in r, "chunked:", r[:300])
     # one byte a chunk, one chunk a packet
-    with socket.create_connection(("127.0.0.1", g.port), 10) as s:
+    with socket.create_connection(("127.0.0.1", g.port), 100) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         s.sendall(request_bytes(headers=["Transfer-Encoding: chunked",
                                          "Connection: close"], length=False))
@@ -342,7 +342,7 @@ def chunked_over_limit():
     """The answer comes while the client still sends."""
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     for auth, status in ((True, b" 413 "), (False, b" 401 ")):
-        with socket.create_connection(("127.0.0.1", g.port), 20) as s:
+        with socket.create_connection(("127.0.0.1", g.port), 100) as s:
             s.sendall(request_bytes(headers=["Transfer-Encoding: chunked"],
                                     length=False, auth=auth))
             try:
@@ -433,7 +433,7 @@ def keep_alive():
 @test("http/expect-100")
 def expect_100():
     body = b'{"command":"mock: stdout=hundred"}'
-    with socket.create_connection(("127.0.0.1", g.port), 10) as s:
+    with socket.create_connection(("127.0.0.1", g.port), 100) as s:
         s.sendall(request_bytes(headers=["Expect: 100-continue",
                                          "Connection: close",
                                          "Content-Length: %d" % len(body)],
@@ -513,7 +513,7 @@ def client_abort():
                          body=b'{"command":"mock: head stdout=x sleep=0.5 '
                               b'stdout=y"}')
     for n in range(50):
-        s = socket.create_connection(("127.0.0.1", g.port), 10)
+        s = socket.create_connection(("127.0.0.1", g.port), 100)
         s.sendall(data)
         time.sleep(0.002 * (n % 10))
         if n % 2:
@@ -521,7 +521,7 @@ def client_abort():
                          b"\1\0\0\0\0\0\0\0")
         s.close()
     for n in range(10):
-        s = socket.create_connection(("127.0.0.1", g.port), 10)
+        s = socket.create_connection(("127.0.0.1", g.port), 100)
         s.sendall(data[:len(data) - n * 10])
         s.close()
     same(g.run("abort", "mock: stdout=fine")["stdout"], "fine")
@@ -593,7 +593,7 @@ def agent_bounds():
         same(r.status, status, "cwd of %d: %r" % (size, r))
 
 
-@test("http/memory-comes-back")
+@test("http/memory-comes-back", 900)
 def memory_comes_back():
     """A worker does not keep what large bodies took."""
     if "/asan/" in os.environ.get("SANDBOX_TEST_NGINX", ""):

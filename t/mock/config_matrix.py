@@ -531,7 +531,7 @@ def judged(cases):
 
 
 @test("admin/config-mistakes: a matrix: each wrong value of each directive",
-      seconds=280)
+      seconds=900)
 def wrong_values():
     cases = []
     for name, d in T.items():
@@ -549,7 +549,7 @@ def wrong_values():
 
 
 @test("admin/config-mistakes: a matrix: number of values, twice, wrong place",
-      seconds=280)
+      seconds=900)
 def wrong_places():
     cases = []
     for n, (name, d) in enumerate(T.items()):
@@ -600,7 +600,7 @@ def value(name, k):
 
 
 @test("admin/config-mistakes: a matrix: each right value, on each level",
-      seconds=280)
+      seconds=900)
 def right_values():
     cases = []
     names = [n for n in T if n not in ("sandbox", "sandbox_zone",
@@ -669,7 +669,7 @@ def right_values():
 
 
 @test("admin/config-mistakes: a matrix: what does not go together",
-      seconds=280)
+      seconds=900)
 def combinations():
     on = "            sandbox on;"
     cases = []

@@ -206,21 +206,22 @@ def held():
                                 token=whose)
                 same(r.status, 201, r)
         text = "mock: deaf 1:needed=%s 1:error=stage_needed 1:close " \
-            "sleep=%%d close" % ",".join(map(str, range(160)))
+            "%%s close" % ",".join(map(str, range(160)))
         before = len(os.listdir("/proc/%d/fd" % few.workers()[0]))
-        first = threading.Thread(target=few.command, args=("one", text % 5))
+        first = threading.Thread(target=few.command, args=("one", text % "wait=others"))
         first.start()
         wait_for(lambda: len(os.listdir("/proc/%d/fd" % few.workers()[0]))
                  > before + 150, what="files that are open")
-        r = few.command("two", text % 0)
+        r = few.command("two", text % "")
         same((r.status, r.json["code"]), (503, "at_capacity"))
         check(r.headers["Retry-After"], r)
         check("worker_rlimit_nofile" in few.error_log, "what can be done")
         same(few.command("three", "echo").status, 200, "others go on")
-        same(few.command("two", text % 0, token=other).json["code"],
+        same(few.command("two", text % "", token=other).json["code"],
              "runner_lost", "another tenant's are sent")
+        few.run("three", "mock: go=others")
         first.join(150)
-        same(few.command("two", text % 0).json["code"], "runner_lost",
+        same(few.command("two", text % "").json["code"], "runner_lost",
              "room again")
 
 

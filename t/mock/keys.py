@@ -454,7 +454,7 @@ def anonymous_memory(pid):
     return int(found.get("Pss_Anon:") or found["Anonymous:"])
 
 
-@test("auth/no-leak-per-request", seconds=180)
+@test("auth/no-leak-per-request", seconds=900)
 def no_leak():
     """Thousands of tokens that nobody saw before, good ones and bad ones of
     each kind, and the worker is no larger."""

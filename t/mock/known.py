@@ -218,7 +218,7 @@ def death():
             try:
                 g.request("PUT", C % ("sandbox", "death%d" % number)
                           + "attachments/f%d" % (n % 5), b"x" * (n % 900),
-                          timeout=5)
+                          timeout=150)
             except OSError:
                 pass
 

@@ -51,7 +51,7 @@ def stdin():
     same((r.status, json.loads(r.read())["code"]), (413, "file_too_large"))
 
 
-@test("persistence/reload: JSON that a thread has not read yet", 120)
+@test("persistence/reload: JSON that a thread has not read yet", 900)
 def leaving():
     """One thread, some requests for it: the worker stays for all of them."""
     body = json.dumps({"command": "mock: ", "stdin": "x" * (20 << 20)})
@@ -60,7 +60,7 @@ def leaving():
     def ask(n):
         try:
             statuses.append(g.request("POST", "v1/conversations/c%d/commands"
-                                      % n, body, timeout=60).status)
+                                      % n, body, timeout=600).status)
         except OSError as e:
             statuses.append(repr(e))
 
@@ -69,7 +69,7 @@ def leaving():
         threads = [threading.Thread(target=ask, args=(n,)) for n in range(5)]
         for t in threads:
             t.start()
-        wait_for(lambda: len(statuses) >= 1, 60, "the first answer")
+        wait_for(lambda: len(statuses) >= 1, 300, "the first answer")
         old = g.reload()
         for t in threads:
             t.join()

@@ -289,7 +289,7 @@ def env_false_wins():
         os.environ.pop("ARCHESTRA_CODE_RUNTIME_ENABLED", None)
 
 
-@test("admin/many-reloads", seconds=180)
+@test("admin/many-reloads", seconds=900)
 def many_reloads():
     """A runner keeps its place in the zone over reloads, also one whose path
     is as long as a socket's can be."""

@@ -160,7 +160,7 @@ def settled(samples, name):
     return sorted(s[name] for s in samples)[len(samples) // 2]
 
 
-@test("auth/key-file-reload", seconds=240)
+@test("auth/key-file-reload", seconds=1100)
 def key_file_reload():
     global traffic
     traffic = Traffic()

@@ -67,7 +67,6 @@ def start():
         sandbox_store %s files=300 size=200m;
         sandbox_skills %s;
         sandbox_file_size 1m;
-        client_body_timeout 5s;
         sandbox_permission_read sandbox:read;
         sandbox_realm sandbox;
     """ % (g.store, g.library)

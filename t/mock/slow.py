@@ -105,7 +105,8 @@ def slow_clients():
         raise Skip("%d descriptors are needed: ulimit -n" % need)
     resource.setrlimit(resource.RLIMIT_NOFILE, (
         need, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    g = Many(runner=None, workers=1, log_level="warn",
+    g = Many(runner=None, workers=1, log_level="warn", http=(
+             "client_header_timeout 10m; client_body_timeout 10m;"),
              main="worker_rlimit_nofile %d;" % (3 * MANY + 2000))
     g.expected.append("setrlimit(RLIMIT_NOFILE")
     process = multiprocessing.get_context("fork").Process(
