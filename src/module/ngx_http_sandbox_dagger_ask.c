@@ -15,7 +15,7 @@
 
 /* ms: an engine makes volumes at once, but may have an image to pull */
 
-#define NGX_HTTP_SANDBOX_ASK_VOLUMES   10000
+#define NGX_HTTP_SANDBOX_ASK_VOLUMES   20000
 #define NGX_HTTP_SANDBOX_ASK_SERVICE   60000
 
 #define NGX_HTTP_SANDBOX_ASK_DEPTH     32        /* objects in one another */

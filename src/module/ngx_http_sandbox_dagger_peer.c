@@ -15,7 +15,7 @@
 #define NGX_HTTP_SANDBOX_PEER_CONNECT  500
 #define NGX_HTTP_SANDBOX_PEER_PAUSE    10        /* doubled each time */
 #define NGX_HTTP_SANDBOX_PEER_PAUSES   160
-#define NGX_HTTP_SANDBOX_PEER_SILENT   8000      /* sooner, without a word */
+#define NGX_HTTP_SANDBOX_PEER_SILENT   4000      /* sooner, without a word */
 
 
 static void ngx_http_sandbox_peer_resolved(ngx_resolver_ctx_t *resolving);
@@ -188,7 +188,12 @@ ngx_http_sandbox_peer_retry(ngx_http_sandbox_session_t *s)
     left = (ngx_msec_int_t) (s->until - ngx_current_msec);
 
     if (s->silent) {
-        left -= NGX_HTTP_SANDBOX_PEER_SILENT;
+
+        /* who is busy is silent, too: where others are reached it may be so */
+
+        left -= ngx_http_sandbox_engine_reached(s->zone, s->engine)
+                ? NGX_HTTP_SANDBOX_PEER_SILENT
+                : 2 * NGX_HTTP_SANDBOX_PEER_SILENT;
     }
 
     if (left <= 0) {
