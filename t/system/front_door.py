@@ -164,6 +164,15 @@ def run_engine_mistakes():
                      PORT=str(free_port()), STATE=g.path("made")))
         check(r.returncode != 0 and word in r.stdout.decode(), engines, r)
 
+    # the image of what is tried here is not that of a gateway that serves
+    with open(g.path("made") + "/nginx.conf") as f:
+        conf = f.read()
+    found = re.search(r"sandbox_dagger_image \S+/sandbox (\S+);", conf)
+    check(found, "no image", conf)
+    same(found[1], BUILD + "/image.digest")
+    with open(found[1]) as f:
+        check(re.fullmatch("sha256:[0-9a-f]{64}\n", f.read()), "no digest")
+
 
 @test("make/run-refused")
 def run_refused():
