@@ -87,7 +87,7 @@ class Task:
         self.waiters = 0
         self.socks = []             # of those; None: not to be watched
         self.wake = {}              # by what they wait with: their sessions
-        self.closed = set()
+        self.closed = set()         # sessions
         self.value = None
         self.error = None
 
@@ -122,8 +122,8 @@ class Task:
 
     def close(self, session):
         with self.lock:
+            self.closed.add(session)    # also for who is about to wait
             for fd in [f for f in self.wake if self.wake[f] == session]:
-                self.closed.add(fd)
                 os.eventfd_write(fd, 1)
 
     def wait(self, sock, session):
@@ -134,7 +134,7 @@ class Task:
             self.wake[fd] = session
         try:
             while not self.done.is_set():
-                if fd in self.closed:
+                if session in self.closed:
                     raise Problem("session is closing")
                 watched = [fd] if gone is None else [fd, gone]
                 can = ready(watched, seconds=1)
@@ -145,7 +145,6 @@ class Task:
         finally:
             with self.lock:
                 del self.wake[fd]
-                self.closed.discard(fd)
                 self.socks.remove(sock)
                 self.waiters -= 1
                 if self.waiters == 0:

@@ -802,7 +802,12 @@ def service_locked():
     """It has its volume for life: who waits can't even leave."""
     with Session(state["address"]) as s:
         v = volume(nonce(), ",sharing:LOCKED", s)
-        started = s.get(service(LIVES, nonce(), "start", before=[mount(v)]))
+        told = volume(nonce(), session=s)
+        started = s.get(service(
+            ["sh", "-c", "trap 'exit 0' TERM; echo > /told/begun; sleep 1000 "
+             "& wait"], nonce(), "start",
+            before=[mount(v), mount(told, "/told")]))
+        wait_for(lambda: "begun" in lists(s, told), 90, "its beginning")
         waits = s.send("POST", "/query", ('{"query":%s}' % quoted(execute(
             "echo > /v/never", "exitCode", before=[mount(v)]))).encode())
         waits.settimeout(1.5)
