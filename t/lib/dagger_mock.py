@@ -443,8 +443,9 @@ class Names:
         address = None
         for engine in self.world.engines:
             host, _, domain = name.partition(".")
-            if domain == engine.domain and host in engine.hosts:
-                address = engine.hosts[host].address
+            agent = engine.hosts.get(host)
+            if domain == engine.domain and agent is not None:
+                address = agent.address
         if self.missing:
             self.missing -= 1
             address = None

@@ -232,13 +232,13 @@ class Network:
 
     def serve(self):
         while True:
-            data, peer = self.names_at.recvfrom(2048)
             try:
+                data, peer = self.names_at.recvfrom(2048)
                 answer = self.answer(data)
-            except (IndexError, struct.error, UnicodeDecodeError):
+                if answer:
+                    self.names_at.sendto(answer, peer)
+            except (IndexError, struct.error, UnicodeDecodeError, OSError):
                 continue
-            if answer:
-                self.names_at.sendto(answer, peer)
 
     def answer(self, data):
         mode = self.mode()
@@ -258,7 +258,8 @@ class Network:
         del self.asked[:-1000]
         address = self.names.get(name)
         ours = name.endswith(".dagger.local") or "." not in name
-        known = address or any(n.endswith("." + name) for n in self.names)
+        known = address or any(n.endswith("." + name)
+                               for n in list(self.names))
         flags = 0x8180 if known else (0x8183 if ours else 0x8185)
         if address is None or kind not in (1, 255):
             return struct.pack(">6H", number, flags, 1, 0, 0, 0) + question
