@@ -417,8 +417,9 @@ ngx_http_sandbox_dagger_wait(ngx_http_sandbox_session_t *s,
 
     return ngx_http_sandbox_dagger_refuse(s, NGX_HTTP_SERVICE_UNAVAILABLE,
                                           "runner_unreachable",
-                                          "No engine for sandboxes answers; "
-                                          "nothing was started.");
+                                          "No engine for sandboxes is ready; "
+                                          "nothing was started. \"reason\" "
+                                          "of v1/limits says why; try again.");
 }
 
 

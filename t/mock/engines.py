@@ -159,6 +159,11 @@ def appears():
     owner.tell()
     same(health(), "unreachable")
     check("was not told of it" in limits()["reason"], limits())
+    r = g.command("none", "echo")
+    same((r.status, r.json["code"]), (503, "runner_unreachable"), r)
+    check(int(r.headers["Retry-After"]) > 0 and "nothing was started"
+          in r.json["detail"] and "v1/limits" in r.json["detail"],
+          "what to do", r)
 
     owner.tell(down(), engine(B))
     known("ready", 1)
