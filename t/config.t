@@ -69,7 +69,7 @@ $http
 _EOC_
 
     local %ENV = (%ENV, %{ $options{env} // {} });
-    my $text = `timeout 20 $nginx -t -c $dir/nginx.conf -e stderr 2>&1`;
+    my $text = `timeout 200 $nginx -t -c $dir/nginx.conf -e stderr 2>&1`;
 
     return ($?, $text);
 }

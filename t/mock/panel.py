@@ -18,7 +18,7 @@ import zipfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import h2                                                     # noqa: E402
-from gateway import SLOW, Gateway, free_port, token           # noqa: E402
+from gateway import SLOW, Gateway, free_port, token, wait_for # noqa: E402
 from tap import check, main, same, test                       # noqa: E402
 
 g = None
