@@ -131,6 +131,8 @@ def stop():
 
 
 def out(name, text, policy="evil", **fields):
+    fields.setdefault("wall_ms", 240000)
+    fields.setdefault("cpu_ms", 120000)
     answer = runner.command(name, text, tenant=tenant(name),
                             egress=egress.policy_id(policy) if policy else 0,
                             **fields)

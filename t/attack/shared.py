@@ -399,7 +399,7 @@ def stop():
 
 def start():
     global g
-    g = Gateway(pool=3)
+    g = Gateway(pool=3, location="sandbox_cpu_time 600s;")
     g.start()
 
 
