@@ -332,6 +332,8 @@ def slots():
         g.kill_runner()
         g.start_runner()
         g.wait_ready()
+        wait_for(lambda: "1 commands run" in g.read(
+            "logs/runner.%d.log" % g.runner_number), 20, "the limits again")
         waits = held(lambda: free("a new runner"))
         wait_for(lambda: g.status("free").get("queued"), 20, "one that waits")
         let_go(g, "way")
