@@ -408,6 +408,7 @@ void agent_connection_error(agent_connection_t *c, const char *code,
  * Frames of at most 40 KiB, one of the longer ones only when what went before
  * is out.  -1: the connection is lost.
  */
+void agent_connection_ping(agent_connection_t *c);
 int agent_connection_send(agent_connection_t *c, const uint8_t *data,
     size_t size);
 
@@ -675,10 +676,11 @@ void agent_egress_init(void);
 int agent_egress_command(agent_request_t *request);
 
 /*
- * EGRESS of the runner: its fields, and a file of certificates or -1, which
- * stays the caller's.  0, or -1 if it is malformed.
+ * EGRESS of the runner: a policy (0: none), up to SANDBOX_WIRE_MAX_INDEX bytes
+ * of an index, and a file of certificates or -1, which stays the caller's.
  */
-int agent_egress_set(const uint8_t *fields, size_t size, int fd);
+void agent_egress_set(uint32_t policy, const uint8_t *index, size_t size,
+    int fd);
 
 /* agent_directory.c */
 

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "sandbox_control.h"
+#include "agent_control.h"
 
 
 #define AGENT_CONTROL_ROUND     64       /* messages read in one round */
@@ -33,14 +33,11 @@ struct agent_message_s {
 };
 
 
+/* descriptors of one of theirs, until somebody takes them */
+
 typedef struct {
-    uint8_t            type;
-    uint8_t            flags;
-    uint32_t           serial;
-    const uint8_t     *fields;
-    size_t             fields_size;
-    int                fds[2];
-    unsigned           count;            /* of descriptors */
+    int                fds[SANDBOX_CONTROL_MAX_FDS];
+    unsigned           count;
 } agent_received_t;
 
 
@@ -52,10 +49,10 @@ static void agent_control_event(agent_watch_t *watch, uint32_t events);
 static int agent_control_receive(void);
 static int agent_control_descriptors(struct msghdr *m, agent_received_t *r);
 static void agent_control_close(agent_received_t *r);
-static void agent_control_handle(agent_received_t *r);
-static int agent_control_claim(agent_received_t *r);
-static int agent_control_conn(agent_received_t *r);
-static int agent_control_stop(agent_received_t *r);
+static int agent_control_handle(const agent_told_t *told,
+    agent_received_t *r);
+static int agent_control_claim(const agent_told_t *told, agent_received_t *r);
+static void agent_control_conn(const agent_told_t *told, agent_received_t *r);
 static void agent_control_ready(void);
 static int agent_control_taken(uint32_t serial);
 static void agent_control_start(sandbox_writer_t *w, uint8_t *data,
@@ -338,6 +335,7 @@ agent_control_receive(void)
     ssize_t           n;
     uint8_t           data[SANDBOX_CONTROL_MAX];
     struct iovec      iov;
+    agent_told_t      told;
     struct msghdr     m;
     agent_received_t  r;
 
@@ -378,21 +376,13 @@ agent_control_receive(void)
 
     if (agent_control_descriptors(&m, &r) == -1
         || (m.msg_flags & (MSG_TRUNC|MSG_CTRUNC))
-        || n < SANDBOX_CONTROL_SIZE
-        || sandbox_get16(data + 2) != 0)
+        || agent_control_read(&told, data, n, r.count) == -1
+        || agent_control_handle(&told, &r) == -1)
     {
-        agent_control_close(&r);
-        agent_log("a malformed message of the runner was dropped");
-        return SANDBOX_OK;
+        agent_log("message %u of the runner was refused", data[0]);
     }
 
-    r.type = data[0];
-    r.flags = data[1];
-    r.serial = sandbox_get32(data + 4);
-    r.fields = data + SANDBOX_CONTROL_SIZE;
-    r.fields_size = n - SANDBOX_CONTROL_SIZE;
-
-    agent_control_handle(&r);
+    agent_control_close(&r);
 
     return SANDBOX_OK;
 }
@@ -447,117 +437,46 @@ agent_control_close(agent_received_t *r)
 }
 
 
-static void
-agent_control_handle(agent_received_t *r)
+/* What is taken of r is no longer there; -1: not what holds already. */
+
+static int
+agent_control_handle(const agent_told_t *told, agent_received_t *r)
 {
-    int  rc;
-
-    rc = -1;
-
-    switch (r->type) {
+    switch (told->type) {
 
     case SANDBOX_CONTROL_CLAIM:
-        rc = r->count > 1 ? -1 : agent_control_claim(r);
-        break;
+        return agent_control_claim(told, r);
 
     case SANDBOX_CONTROL_CONN:
-        rc = agent_control_conn(r);
+        agent_control_conn(told, r);
         break;
 
     case SANDBOX_CONTROL_GRANT:
-        if (r->count == 0 && r->fields_size == 0) {
-            rc = 0;
-            agent.wanted = 0;
-            agent.slots++;
-            agent_queue_process();
-        }
-
+        agent.wanted = 0;
+        agent.slots++;
+        agent_queue_process();
         break;
 
     case SANDBOX_CONTROL_STOP:
-        rc = r->count ? -1 : agent_control_stop(r);
+        agent_queue_stop((unsigned) told->outcome);
         break;
 
     case SANDBOX_CONTROL_EGRESS:
-        if (r->count < 2) {
-            rc = agent_egress_set(r->fields, r->fields_size,
-                                  r->count ? r->fds[0] : -1);
-            agent_control_close(r);
-        }
-
+        agent_egress_set((uint32_t) told->policy, told->index.data,
+                         told->index.length, r->count ? r->fds[0] : -1);
         break;
     }
 
-    if (rc == -1) {
-        agent_log("message %u of the runner was refused", r->type);
-        agent_control_close(r);
-    }
+    return 0;
 }
 
 
 static int
-agent_control_claim(agent_received_t *r)
+agent_control_claim(const agent_told_t *told, agent_received_t *r)
 {
-    int               rc;
-    uint64_t          instance, created, memory;
-    sandbox_field_t   field, session, id;
-    sandbox_fields_t  fields;
-
-    instance = 0;
-    created = 0;
-    memory = 0;
-    memset(&session, 0, sizeof(session));
-    memset(&id, 0, sizeof(id));
-
-    sandbox_fields_init(&fields, r->fields, r->fields_size);
-
-    while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
-
-        switch (field.tag) {
-
-        case SANDBOX_TAG_SESSION:
-            session = field;
-            break;
-
-        case SANDBOX_TAG_SANDBOX_ID:
-            id = field;
-            break;
-
-        case SANDBOX_TAG_INSTANCE:
-            if (sandbox_field_number(&field, UINT64_MAX, &instance)
-                != SANDBOX_OK)
-            {
-                return -1;
-            }
-
-            break;
-
-        case SANDBOX_TAG_CREATED:
-            if (sandbox_field_number(&field, 1, &created) != SANDBOX_OK) {
-                return -1;
-            }
-
-            break;
-
-        case SANDBOX_TAG_MEMORY_BYTES:
-            if (sandbox_field_number(&field, UINT64_MAX, &memory)
-                != SANDBOX_OK)
-            {
-                return -1;
-            }
-
-            break;
-        }
-    }
-
-    if (rc != SANDBOX_END || session.length != SANDBOX_WIRE_SESSION_SIZE
-        || id.length == 0)
-    {
-        return -1;
-    }
-
-    if (agent_sandbox_claim(session.data, instance, id.data, id.length,
-                            (int) created, memory) == -1)
+    if (agent_sandbox_claim(told->session.data, told->instance, told->id.data,
+                            told->id.length, (int) told->created, told->memory)
+        == -1)
     {
         return -1;
     }
@@ -569,28 +488,18 @@ agent_control_claim(agent_received_t *r)
 }
 
 
-static int
-agent_control_conn(agent_received_t *r)
+static void
+agent_control_conn(const agent_told_t *told, agent_received_t *r)
 {
     int                  rc, memfd;
-    unsigned             count;
     agent_connection_t  *c;
 
-    count = (r->flags & SANDBOX_CONN_RETURNED) ? 2 : 1;
-
-    if (r->count != count || r->fields_size != 0
-        || (r->flags & ~(SANDBOX_CONN_GRANTED|SANDBOX_CONN_RETURNED
-                         |SANDBOX_CONN_FRESH)))
-    {
-        return -1;
-    }
-
-    if (r->flags & SANDBOX_CONN_GRANTED) {
+    if (told->flags & SANDBOX_CONN_GRANTED) {
         agent.slots++;
         agent.wanted = 0;
     }
 
-    memfd = count == 2 ? r->fds[1] : -1;
+    memfd = r->count == 2 ? r->fds[1] : -1;
 
     if (agent.stopping || agent.replacing || agent.replaced) {
 
@@ -598,11 +507,11 @@ agent_control_conn(agent_received_t *r)
 
         agent_control_close(r);
         agent_queue_process();
-        return 0;
+        return;
     }
 
-    c = agent_connection_new(r->fds[0], memfd, r->serial, r->flags);
-    rc = agent_control_taken(r->serial);
+    c = agent_connection_new(r->fds[0], memfd, told->serial, told->flags);
+    rc = agent_control_taken(told->serial);
 
     if (c == NULL) {
 
@@ -614,7 +523,7 @@ agent_control_conn(agent_received_t *r)
 
         agent_control_close(r);
         agent_queue_process();
-        return 0;
+        return;
     }
 
     r->count = 0;
@@ -622,39 +531,6 @@ agent_control_conn(agent_received_t *r)
     if (rc != SANDBOX_AGAIN) {
         agent_control_begin(c);
     }
-
-    return 0;
-}
-
-
-static int
-agent_control_stop(agent_received_t *r)
-{
-    int               rc;
-    uint64_t          outcome;
-    sandbox_field_t   field;
-    sandbox_fields_t  fields;
-
-    outcome = SANDBOX_OUTCOME_DELETED;
-    sandbox_fields_init(&fields, r->fields, r->fields_size);
-
-    while ((rc = sandbox_fields_next(&fields, &field)) == SANDBOX_OK) {
-        if (field.tag == SANDBOX_TAG_OUTCOME
-            && sandbox_field_number(&field, SANDBOX_OUTCOME_LAST - 1,
-                                    &outcome)
-               != SANDBOX_OK)
-        {
-            return -1;
-        }
-    }
-
-    if (rc != SANDBOX_END) {
-        return -1;
-    }
-
-    agent_queue_stop((unsigned) outcome);
-
-    return 0;
 }
 
 

@@ -42,51 +42,20 @@ agent_egress_init(void)
 }
 
 
-int
-agent_egress_set(const uint8_t *fields, size_t size, int fd)
+void
+agent_egress_set(uint32_t policy, const uint8_t *index, size_t size, int fd)
 {
-    int               rc;
-    char              index[SANDBOX_WIRE_MAX_INDEX + 1];
-    uint64_t          id;
-    const char       *ca;
-    sandbox_field_t   field;
-    sandbox_fields_t  all;
+    char         text[SANDBOX_WIRE_MAX_INDEX + 1];
+    const char  *ca;
 
-    id = 0;
-    index[0] = '\0';
-    sandbox_fields_init(&all, fields, size);
-
-    while ((rc = sandbox_fields_next(&all, &field)) == SANDBOX_OK) {
-
-        switch (field.tag) {
-
-        case SANDBOX_TAG_EGRESS_ID:
-            if (sandbox_field_number(&field, UINT32_MAX, &id) != SANDBOX_OK) {
-                return -1;
-            }
-
-            break;
-
-        case SANDBOX_TAG_EGRESS_INDEX:
-            if (field.length > SANDBOX_WIRE_MAX_INDEX
-                || memchr(field.data, '\0', field.length) != NULL)
-            {
-                return -1;
-            }
-
-            memcpy(index, field.data, field.length);
-            index[field.length] = '\0';
-            break;
-        }
+    if (size) {
+        memcpy(text, index, size);
     }
 
-    if (rc != SANDBOX_END) {
-        return -1;
-    }
-
+    text[size] = '\0';
     ca = NULL;
 
-    if (id && fd != -1) {
+    if (policy && fd != -1) {
         if (agent_egress_certificates(fd, NULL, 0) == 0) {
             ca = AGENT_EGRESS_FILE;
 
@@ -96,9 +65,7 @@ agent_egress_set(const uint8_t *fields, size_t size, int fd)
         }
     }
 
-    agent_environment_network(id != 0, index, ca);
-
-    return 0;
+    agent_environment_network(policy != 0, text, ca);
 }
 
 

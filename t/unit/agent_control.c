@@ -3,7 +3,8 @@
  * side has handed over gets lost, whichever ends at whatever moment.
  */
 
-/* link: src/agent/agent_control.c src/agent/agent_connection.c */
+/* link: src/agent/agent_control.c src/agent/agent_control_read.c */
+/* link: src/agent/agent_connection.c */
 /* link: src/agent/agent_receive.c src/agent/agent_events.c */
 /* link: src/agent/agent_open.c src/agent/agent_egress.c */
 /* link: src/agent/agent_sandbox.c src/agent/agent_caps_take.c src/agent/agent_event.c */
