@@ -74,6 +74,22 @@ def pieces():
                 s.sendall(data[128:])
                 same(c.answer(s).stdout, b"pieces\n", "by %d" % size)
 
+        def late():
+            """Of one who had no processor for 2 s; None: it was longer."""
+            begun = time.monotonic()
+            with c.connect() as s:
+                time.sleep(2)
+                try:
+                    s.sendall(data)
+                    answer = c.answer(s)
+                except (OSError, wire.Lost) as error:
+                    answer = error
+                return answer if time.monotonic() - begun < 4.5 \
+                    or states([answer]) == ["exit"] else None
+
+        same(states([wait_for(late, 60, "2 s that are no more")]), ["exit"],
+             "who is late on a busy host")
+
         before = len(os.listdir("/proc/%d/fd" % r.process.pid))
         for i in range(500):
             with c.connect() as s:
