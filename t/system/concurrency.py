@@ -18,7 +18,8 @@ g = None
 def start():
     global g
     # room for all that a test asks in one worker: the other may be late
-    g = Gateway(pool=2, location="sandbox_pending 20;", connections=4096,
+    g = Gateway(pool=2, location="sandbox_pending 20;"
+                "sandbox_wall_time 600s;", connections=4096,
                 main="worker_rlimit_nofile 8192;")
     g.start()
 
