@@ -80,7 +80,7 @@ qr/id: 2\n.*\n\nid: 10\nevent: gap\ndata: \{"type":"gap","seq":10,"stream":"stde
 === TEST 6: a sign of life is a comment, or an empty line
 --- request eval
 [("POST /sandbox/v1/conversations/c6/commands
-{\"command\":\"mock: head ping sleep=0.05 ping sleep=0.05 stdout=x\"}") x 2]
+{\"command\":\"mock: head ping taken ping taken stdout=x\"}") x 2]
 --- headers eval
 ["Accept: text/event-stream\nContent-Type: application/json\n",
  "Accept: application/x-ndjson\nContent-Type: application/json\n"]
@@ -373,7 +373,7 @@ Content-Type: application/json
  "GET /sandbox/v1/conversations/never-used/commands/k",
  "GET /sandbox/v1/conversations/c30/commands/not%20one",
  "POST /sandbox/v1/conversations/c30/commands\n"
- . '{"command":"mock: keep sleep=20","commandId":"runs","background":true}',
+ . '{"command":"mock: keep wait=never","commandId":"runs","background":true}',
  "GET /sandbox/v1/conversations/c30/commands/runs",
  "DELETE /sandbox/v1/conversations/c30/commands/runs",
  "DELETE /sandbox/v1/conversations/c30/commands/k",
@@ -471,19 +471,21 @@ Content-Type: application/json
  "POST /sandbox/v1/conversations/c35/commands/k/stdin\nhello \0 bytes",
  "POST /sandbox/v1/conversations/c35/commands/k/stdin?eof=1\n, and the end",
  "POST /sandbox/v1/conversations/c35/commands/k/stdin?eof=2\nx",
+ "GET /sandbox/v1/conversations/c35/commands/k",
  "POST /sandbox/v1/conversations/c35/commands\n"
  . '{"command":"mock: keep copy","commandId":"k","background":true}',
  "GET /sandbox/v1/conversations/c35/commands/k?encoding=base64",
  "POST /sandbox/v1/conversations/c35/commands/k/stdin\nmore",
  "POST /sandbox/v1/conversations/c35/commands/other/stdin\nmore"]
---- headers
-Content-Type: application/json
---- wait: 0.2
+--- more_headers eval
+[map { "Accept: $_\nContent-Type: application/json\nAuthorization: Bearer "
+       . Sandbox::token() } ("application/json") x 4, "text/event-stream",
+ ("application/json") x 4]
 --- error_code eval
-[202, 200, 200, 400, 200, 200, 409, 404]
+[202, 200, 200, 400, 200, 200, 200, 409, 404]
 --- response_body_like eval
 ['"running"', qr/\A\{"bytes":13\}\n\z/, qr/\A\{"bytes":13\}\n\z/,
- "bad_request", 'u?hello', "aGVsbG8gACBieXRlcywgYW5kIHRoZSBlbmQ=",
+ "bad_request", qr/event: result/, 'u?hello', "aGVsbG8gACBieXRlcywgYW5kIHRoZSBlbmQ=",
  "command_ended", "command_not_found"]
 
 
@@ -642,7 +644,7 @@ qr/"data":"(?:(?:\\u0001){32768}){2}"\}\n.*(?:\xe2\x82\xac){21000}.*"dataBase64"
 === TEST 47: one that has to wait: signs of life, then a refusal at its turn
 --- headers
 Accept: text/event-stream
---- command: mock: ping sleep=0.1 ping sleep=0.1 detail=%22No%22 error=cwd_missing,7
+--- command: mock: ping taken ping taken detail=%22No%22 error=cwd_missing,7
 --- error_code: 200
 --- response_body_like eval
 qr/\A(?:: ping\n\n)+event: refused\ndata: \{"type":"refused","seq":0,"status":422,"code":"cwd_missing","detail":"\\"No\\"","retryAfter":7\}\n\n\z/
@@ -654,7 +656,7 @@ qr/\A(?:: ping\n\n)+event: refused\ndata: \{"type":"refused","seq":0,"status":42
 === TEST 48: the same, its runner goes away before anything was started
 --- headers
 Accept: application/x-ndjson
---- command: mock: ping sleep=0.1 close
+--- command: mock: ping taken close
 --- fields
 "commandId":"k"
 --- error_code: 200
@@ -670,7 +672,7 @@ sandbox agent closed the connection before the result
 === TEST 49: and one that gets its turn
 --- headers
 Accept: application/x-ndjson
---- command: mock: ping sleep=0.1 head stdout=x
+--- command: mock: ping taken head stdout=x
 --- response_body_like eval
 qr/\A\n*\{"type":"started","seq":1,.*\n\{"type":"stdout","seq":2,"data":"x"\}\n\{"type":"result","seq":3,/
 

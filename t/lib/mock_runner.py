@@ -45,6 +45,7 @@ command is answered with exit 0 and the request as JSON on stdout.
   lines=N,SECONDS N lines of numbers on stdout, that far apart
   flow=SECONDS    (with keep) such lines until the end of stdin
   wait=NAME       until a command of anybody has said go=NAME
+  taken           until the other side has read all that was sent
   policies        how often a table of egress policies came, the one in
                   force, and the ids in the latest preambles of this session
                   by operation, as JSON on stdout
@@ -57,6 +58,7 @@ there was a command, DELETE and RESET what they should, HISTORY what there was.
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -64,6 +66,7 @@ import signal
 import socket
 import struct
 import sys
+import termios
 import threading
 import time
 import urllib.parse
@@ -396,6 +399,12 @@ class Connection(mock_files.Files):
                 self.pause(0.02)
         elif name == "go":
             self.mock.gone.add(value)
+        elif name == "taken":
+            for _ in range(30000):
+                left = fcntl.ioctl(self.sock, termios.TIOCOUTQ, bytes(4))
+                if not any(left):
+                    break
+                self.pause(0.002)
         elif name == "skip":
             self.seq += int(value)
         elif name == "slow":
