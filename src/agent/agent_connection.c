@@ -217,6 +217,27 @@ agent_connection_send(agent_connection_t *c, const uint8_t *data, size_t size)
 }
 
 
+/* Only where nothing waits: whoever has not read that is not told more. */
+
+void
+agent_connection_ping(agent_connection_t *c)
+{
+    ssize_t  n;
+    uint8_t  frame[SANDBOX_WIRE_FRAME_SIZE];
+
+    if (c->out_size != c->out_sent) {
+        return;
+    }
+
+    sandbox_frame_write(frame, SANDBOX_FRAME_PING, 0);
+    n = agent_connection_write(c, frame, sizeof(frame));
+
+    if (n > 0 && n < (ssize_t) sizeof(frame)) {
+        (void) agent_connection_keep(c, frame + n, sizeof(frame) - n);
+    }
+}
+
+
 void
 agent_connection_answer(agent_connection_t *c, agent_answer_t *answer)
 {

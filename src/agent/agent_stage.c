@@ -189,6 +189,14 @@ agent_stage_work(agent_connection_t *c)
     }
 
     if (agent_stage_unpack(c->stage)) {
+
+        /* the disk may be slow */
+
+        if (agent_now_ms() - c->stage->told >= SANDBOX_WIRE_PING_INTERVAL) {
+            c->stage->told = agent_now_ms();
+            agent_connection_ping(c);
+        }
+
         agent_timer_set(&c->timer, 1);
         return 1;
     }
@@ -685,6 +693,7 @@ agent_stage_received(agent_connection_t *c)
     agent_timer_clear(&c->timer);
     c->stage->streaming = 0;
     c->stage->working = 1;
+    c->stage->told = agent_now_ms();
 
     (void) agent_stage_work(c);
 }

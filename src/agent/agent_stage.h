@@ -66,6 +66,7 @@ struct agent_stage_s {
     size_t               extra_end;
     unsigned             streaming:1;    /* the body is being read */
     unsigned             working:1;      /* it is there, tars are unpacked */
+    uint64_t             told;           /* ms, of that: the last PING */
     unsigned             drop:1;         /* none of it is needed */
     size_t               notices_size;
     uint8_t              notices[AGENT_STAGE_NOTICES];
