@@ -30,7 +30,7 @@ KINDS = ("text/event-stream", "application/x-ndjson")
 
 def start():
     global g
-    g = Gateway(pool=2, location="sandbox_pending 30;"
+    g = Gateway(pool=2, location="sandbox_pending 30; sandbox_wall_time 600s;"
                 "sandbox_background_time 600s;")
     g.h2_port, g.front, g.zipped = (free_port() for _ in range(3))
     g.options["http"] = """
@@ -43,6 +43,7 @@ def start():
         location /sandbox/ {
             sandbox on;
             sandbox_jwt_secret_file %s/jwt.key;
+            sandbox_wall_time 600s;
             sandbox_background_time 600s;
         }
     }
