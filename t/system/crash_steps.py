@@ -162,8 +162,9 @@ def asleep():
              30, "the stop")
 
 
-def kept():
-    same(r.command("a", "cat f").stdout, b"kept\n", "its file")
+def kept(name="a"):
+    a = r.command(name, "cat f")
+    same((a.code, a.stdout), (None, b"kept\n"), "its file, %r" % a)
 
 
 @test("crash/runner-while-creating", seconds=LONG)
@@ -310,11 +311,12 @@ def busy():
             t.join(200)
             check(not t.is_alive(), "a client still waits")
 
-        lines = len(r.command("runs", "cat log").stdout.split())
+        a = r.command("runs", "cat log")
+        lines = len(a.stdout.split())
         check(lines == 1 or lines == 0 and not done(answers["runs"]),
-              "what ran", lines, answers["runs"])
+              "what ran", lines, answers["runs"], a)
         for name in ("runs", "wakes"):
-            same(r.command(name, "cat f").stdout, b"kept\n", name)
+            kept(name)
         if done(answers["goes"]):
             same(state("goes"), "none", "what was answered")
         a = r.command("resets", "cat f || echo none").stdout
@@ -364,7 +366,7 @@ def starting():
         if k.killed:
             names.append("%d:%s" % (n, k.killed))
             again()
-        same(r.command("a", "cat f").stdout, b"kept\n")
+        kept()
         same(r.record("a")["pid"], pid, "the same agent")
     gone()
     clean()
