@@ -11,6 +11,7 @@
 #include "ngx_http_sandbox.h"
 
 #include <curl/curl.h>
+#include <dlfcn.h>
 #include <openssl/err.h>
 #include <signal.h>
 
@@ -52,6 +53,7 @@ typedef struct {
 
 static ngx_int_t ngx_http_sandbox_fetcher_init(ngx_log_t *log);
 static void ngx_http_sandbox_fetcher_reset(void);
+static void ngx_http_sandbox_fetcher_stay(ngx_log_t *log);
 static ngx_int_t ngx_http_sandbox_fetch_options(
     ngx_http_sandbox_fetch_t *fetch);
 static ngx_int_t ngx_http_sandbox_fetch_tls(ngx_http_sandbox_fetch_t *fetch);
@@ -165,6 +167,7 @@ ngx_http_sandbox_fetcher_init(ngx_log_t *log)
 
         f->global = 1;
         ngx_queue_init(&f->fetches);
+        ngx_http_sandbox_fetcher_stay(log);
 
         f->fake.fd = (ngx_socket_t) -1;
 
@@ -188,6 +191,26 @@ ngx_http_sandbox_fetcher_init(ngx_log_t *log)
                       ngx_http_sandbox_fetch_timer);
 
     return NGX_OK;
+}
+
+
+/*
+ * A worker that ends unloads its modules, and libcurl with this one, shortly
+ * before its threads end; one that is in a lookup would return into nothing.
+ */
+
+static void
+ngx_http_sandbox_fetcher_stay(ngx_log_t *log)
+{
+    Dl_info  info;
+
+    if (dladdr((void *) curl_multi_init, &info) == 0
+        || dlopen(info.dli_fname, RTLD_LAZY|RTLD_NOLOAD|RTLD_NODELETE) == NULL)
+    {
+        ngx_log_error(NGX_LOG_WARN, log, 0, "libcurl can't be kept loaded: a "
+                      "worker that ends during a lookup of a name may crash, "
+                      "which does no harm to others");
+    }
 }
 
 
