@@ -727,11 +727,13 @@ def ls():
     bad(1, "ls", "ls", "fs:d/f")
     bad(1, "ls", "ls", "fs:nothing")
     # the conversations themselves
-    g.command("ls2", "true", token=token(sub="lists"))
+    same(g.run("ls2", "true", token=token(sub="lists"))["exitCode"], 0)
     ours = dict(os.environ, SANDBOX_TOKEN=token(sub="lists"),
                 SANDBOX_URL="http://127.0.0.1:%d/sandbox" % g.port)
-    same(subprocess.run([CTL, "ls"], env=ours, stdout=subprocess.PIPE).stdout,
-         b"ls2\n")
+    # a thread writes it down, which the command does not wait for
+    wait_for(lambda: subprocess.run([CTL, "ls"], env=ours, check=True,
+                                    stdout=subprocess.PIPE).stdout
+             == b"ls2\n", 20, "it in the list")
     out = subprocess.run([CTL, "ls", "-l"], env=ours, stdout=subprocess.PIPE)
     # of engines nginx knows no more than what it remembers
     check(re.fullmatch(r"running +1 commands  20\S+ \S+  ls2\n"
