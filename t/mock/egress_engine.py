@@ -107,7 +107,7 @@ def tokens():
           head["EGRESS_PROXY"])
     # the longest command, ten before it in the queue, a minute
     signed(head, "python", 0, 600 + 10 * 120 + 60)
-    signed(head, "python", 600 + 10 * 120 + 55, 1 << 40)
+    signed(head, "python", 600 + 10 * 120 + 30, 1 << 40)
     same(head["EGRESS_INDEX"], "https://index.example.org/simple/")
     same(head["EGRESS_CA"].strip(), pem.strip())
     same(head["preamble"]["egress"], egress.policy_id("python"))
