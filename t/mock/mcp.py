@@ -955,7 +955,7 @@ def long_calls():
     connection = g.connect()
     message = json.dumps(c.message("tools/call", {
         "name": "run_command", "arguments": {
-            "command": "mock: head ping wait=late ping=3 stdout=late "
+            "command": "mock: head ping wait=late ping=3 taken stdout=late "
                        "exit_code=3"}}))
     connection.request("POST", "/sandbox/" + c.path, message,
                        g.headers("", message, None))
