@@ -208,6 +208,8 @@ def worker_killed():
     with Gateway(runner="mock", workers=2) as g:
         g.expected.append("exited on signal 9")
         for n in range(5):
+            # the first answer needs one of them only
+            wait_for(lambda: len(g.workers()) == 2, 20, "both workers")
             victim = g.workers()[n % 2]
             os.kill(victim, signal.SIGKILL)
             wait_for(lambda: len(g.workers()) == 2
