@@ -251,7 +251,7 @@ def descriptors():
                 try:
                     s.sendall(b"SBX" if n % 2 else b"")
                 except ConnectionError:
-                    pass                # we were late, its second is over
+                    pass                # we were late, its time is over
             wait_for(lambda: "no descriptor for a connection" in r.text(), 30,
                      "what it lacks")
             used, began = seconds_used(pid), time.monotonic()
@@ -265,7 +265,7 @@ def descriptors():
             check(lines < 3 + time.monotonic() - first, "lines of the log",
                   lines)
 
-            # they have a second each, so that others get their turn
+            # they have five seconds each, so others get their turn
             same(r.command("d", "echo x").stdout, b"x\n", "meanwhile")
         finally:
             for s in held:
