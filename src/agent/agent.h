@@ -408,9 +408,11 @@ void agent_connection_error(agent_connection_t *c, const char *code,
  * Frames of at most 40 KiB, one of the longer ones only when what went before
  * is out.  -1: the connection is lost.
  */
-void agent_connection_ping(agent_connection_t *c);
 int agent_connection_send(agent_connection_t *c, const uint8_t *data,
     size_t size);
+
+/* A PING before the answer; a connection that is lost is seen later. */
+void agent_connection_ping(agent_connection_t *c);
 
 /* Sends the answer (what is left of it after HEAD), then closes. */
 void agent_connection_answer(agent_connection_t *c, agent_answer_t *answer);
