@@ -674,6 +674,10 @@ ngx_http_sandbox_free_peer(ngx_peer_connection_t *pc, void *data,
     wire = &ctx->wire;
     c = pc->connection;
 
+    if (c != NULL) {
+        err = 0;                         /* of something else: it connected */
+    }
+
     /* a single peer has no tries left after this */
 
     wire->free(pc, wire->peer, state);

@@ -225,7 +225,8 @@ runner_egress_hold(runner_egress_t *egress, runner_conn_t *conn)
     }
 
     return egress->held.index != 0
-           || runner_timer_start(loop, &egress->held, RUNNER_EGRESS_HELD) == 0;
+           || runner_timer_start(loop, &egress->held,
+                                 conn->held_until - loop->now) == 0;
 }
 
 

@@ -225,11 +225,14 @@ def noisy_neighbour():
         conversation = "noise-%d" % number
         result = []
         thread = threading.Thread(target=lambda: result.append(g.command(
-            conversation, text, timeoutSeconds=6)))
+            conversation, text, timeoutSeconds=100, commandId="noise")))
         thread.start()
         wait_for(lambda: g.status(conversation)["state"] == "running", 30,
                  "the noise of " + name)
         noisy = echoes(100)
+        r = g.request("DELETE", "v1/conversations/%s/commands/noise"
+                      % conversation)
+        same(r.status, 200, repr(r))
         thread.join(200)
         check(result, name + ": its command did not end")
         same(result[0].status, 200, name)
