@@ -484,7 +484,11 @@ def interrupted():
 
     def kept():
         """Bytes that it has written so far."""
-        return sum(os.path.getsize(os.path.join(here, n)) for n in names())
+        try:
+            return sum(os.path.getsize(os.path.join(here, n))
+                       for n in names())
+        except FileNotFoundError:
+            return 0                    # it has another name by now
 
     # -c: kept, by whatever it ends, and gone on with
     have = port = 0
