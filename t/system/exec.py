@@ -521,9 +521,7 @@ def command_id_fresh():
     same(out("cat marker", "fresh"), "new\n")
 
 
-# on an engine what it takes is taken from all of the host's sandboxes
-
-@test("exec/no-room", backends="local", why="caps")
+@test("exec/no-room")
 def no_room():
     """No process can be had: not a silent 126."""
     g.run("no-room", "cat > f.py; python3 f.py > /dev/null 2>&1 &", stdin="""
