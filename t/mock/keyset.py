@@ -321,7 +321,7 @@ def kid_storm():
             check(1 <= fetches <= took / 5 + 1, "fetches:", fetches)
             moments = [s[0] for s in server.seen]
             gaps = [b - a for a, b in zip(moments[1:], moments[2:])]
-            check(all(gap > 0.5 for gap in gaps), "too soon:", gaps)
+            check(all(gap > 2 for gap in gaps), "too soon:", gaps)
 
 
 def bad_answers():
@@ -470,7 +470,7 @@ def hanging():
                         same(status(g, A.token()), 200)
                 usual = control.worst("no key set")
                 check(pinger.worst("a server that " + how + "s")
-                      < 15000 + 2 * usual, "requests were held up")
+                      < 2000 + 2 * usual, "requests were held up")
                 check(server.fetches <= before + 2, "it does not wait for it",
                       server.fetches - before)
                 server.answer(jwks(A))

@@ -239,6 +239,8 @@ def create_burst():
 
     # an engine starts all of them at the same time
     most = 100 if BACKEND == "local" else 20
+    statuses = together(most, one)
+    check(statuses.count(200) >= 0.9 * most, "statuses", statuses)
     together(most, until_there)
     agents = [g.agent("burst%d" % n) for n in range(0, most, 10)]
     deleted = together(most, lambda n: g.delete("burst%d" % n).status)

@@ -240,7 +240,7 @@ def noisy_neighbour():
         print("# %s: 99 %% of echoes below %.1f ms, idle %.1f ms; it ended "
               "with %s" % (name, noisy * 1e3, idle * 1e3,
                            result[0].json["outcome"]))
-        check(noisy < max(20 * idle, 30), "%s: 99 %% below %.1f ms, idle %.1f "
+        check(noisy < max(20 * idle, 5), "%s: 99 %% below %.1f ms, idle %.1f "
               "ms" % (name, noisy * 1e3, idle * 1e3))
 
 
