@@ -517,12 +517,15 @@ http {
         # at the end, who has not ended within a few seconds is killed by nginx
         log, last, end = self.error_log.rpartition("signal 15 (SIGTERM) rec")
         if last:
-            end = re.sub(".*exited on signal 9.*", "", end)
+            end = re.sub(".*(exited on signal 9|was locked by ).*", "", end)
         lines = (log + last + end).splitlines()
         for name in glob.glob(self.path("logs/asan*")):
             with open(name, errors="replace") as f:
                 lines += f.read().splitlines()
         lines += self.runner_log.splitlines()
+        if any("exited on signal" in e for e in self.expected):
+            # it may have been in the midst of something
+            self.expected.append(" was locked by ")
         return ["in a log: " + line for line in lines
                 if BAD_LOG.search(line)
                 and not any(e in line for e in self.expected)][:20]

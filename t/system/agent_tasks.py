@@ -45,6 +45,10 @@ INSTEAD = {("excel-pivot", 1): {"exitCode": 0}}
 
 LOOP = "for i in $(seq 600); do %s && break; sleep 0.1; done; "
 PATIENT = {
+    ("server-and-curl", 1): ("seq 50", "seq 600"),
+    ("server-and-curl", 2): (           # it says so before it listens
+        "curl -s -X POST", LOOP % "curl -so /dev/null http://127.0.0.1:8123/"
+        + "curl -s -X POST"),
     ("server-and-curl", 4): (
         "sleep 1; ", LOOP % "curl -so /dev/null http://127.0.0.1:8124/"),
     ("server-and-curl", 5): ("seq 30", "seq 600"),
