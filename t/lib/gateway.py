@@ -247,6 +247,7 @@ class Gateway:
         self.ready = ready
         self.nginx = self.runner = None
         self.expected = []          # log lines that this test provokes
+        self.ending = None          # so long was the log when it was stopped
         self.port = free_port()
         self.registry = free_port()
         self.dir = tempfile.mkdtemp(prefix="sandbox-t.", dir="/tmp")
@@ -477,6 +478,7 @@ http {
 
     def stop(self, check=True):
         problems = []
+        self.ending = len(self.error_log)
         tap.log_ends(self.path("logs/error.log"))
         for n in range(1, self.runner_number + 1):
             tap.log_ends(self.path("logs/runner.%d.log" % n))
