@@ -518,7 +518,10 @@ http {
     def log_problems(self):
         # at the end, who has not ended within a few seconds is killed by nginx
         log, last, end = self.error_log.rpartition("signal 15 (SIGTERM) rec")
-        if last:
+        if not last and self.ending is not None:
+            # a log without notices
+            log, end = end[:self.ending], end[self.ending:]
+        if last or self.ending is not None:
             end = re.sub(".*(exited on signal 9|was locked by ).*", "", end)
         lines = (log + last + end).splitlines()
         for name in glob.glob(self.path("logs/asan*")):
