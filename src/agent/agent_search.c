@@ -22,6 +22,7 @@
 
 #define AGENT_SEARCHES         2         /* at a time */
 #define AGENT_SEARCH_WAIT      10000     /* ms, then it has found what it has */
+#define AGENT_SEARCH_GONE      5000      /* ms, for its process to be gone */
 #define AGENT_SEARCH_READ      (16 * 1024)
 #define AGENT_SEARCH_READS     8         /* in one round */
 #define AGENT_SEARCH_RECORDS   256       /* in one round */
@@ -34,6 +35,7 @@ typedef struct {
     unsigned               used:1;
     unsigned               eof:1;        /* all it wrote was read */
     unsigned               more:1;       /* not all was found, or not sent */
+    unsigned               stopped:1;    /* only its end is waited for */
     unsigned               opened:1;     /* a file, for this path */
     unsigned               binary:1;     /* that file is */
     unsigned               told:1;       /* a line of it, or its name */
@@ -69,6 +71,7 @@ static int agent_search_file(agent_search_t *s, const char *path);
 static void agent_search_look(agent_search_t *s);
 static int agent_search_send(agent_search_t *s);
 static void agent_search_check(agent_search_t *s);
+static void agent_search_stop(agent_search_t *s);
 static void agent_search_judge(agent_search_t *s);
 static void agent_search_finish(agent_search_t *s);
 static agent_connection_t *agent_search_detach(agent_search_t *s);
@@ -249,6 +252,11 @@ agent_search_run(agent_search_t *s)
     int       rc;
     unsigned  reads, records;
 
+    if (s->stopped) {
+        agent_search_check(s);
+        return;
+    }
+
     reads = 0;
     records = 0;
 
@@ -275,7 +283,7 @@ agent_search_run(agent_search_t *s)
     }
 
     if (s->more) {
-        agent_search_finish(s);
+        agent_search_stop(s);
         return;
     }
 
@@ -557,6 +565,14 @@ agent_search_check(agent_search_t *s)
         return;
     }
 
+    if (s->stopped) {
+        if (s->pid == 0) {
+            agent_search_finish(s);
+        }
+
+        return;
+    }
+
     if (s->pid || !s->eof || s->pos < s->last
         || s->c->out_sent < s->c->out_size)
     {
@@ -564,6 +580,33 @@ agent_search_check(agent_search_t *s)
     }
 
     agent_search_judge(s);
+}
+
+
+/*
+ * It has found enough, or had time enough.  Who hears that it is over may ask
+ * for the next one at once, so its process is to be gone by then.
+ */
+
+static void
+agent_search_stop(agent_search_t *s)
+{
+    s->more = 1;
+    s->stopped = 1;
+    s->eof = 1;
+    agent_watch_close(&s->out);
+
+    if (s->pid == 0) {
+        agent_search_finish(s);
+        return;
+    }
+
+    agent_tree_kill(&s->tree);
+    agent_timer_set(&s->timer, AGENT_SEARCH_GONE);
+
+    if (agent_connection_look(s->c, s->c->out_sent < s->c->out_size) == -1) {
+        agent_connection_close(s->c);
+    }
 }
 
 
@@ -709,6 +752,10 @@ agent_search_timeout(agent_timer_t *timer)
         return;
     }
 
-    s->more = 1;
-    agent_search_finish(s);
+    if (s->stopped) {
+        agent_search_finish(s);
+        return;
+    }
+
+    agent_search_stop(s);
 }

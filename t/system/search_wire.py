@@ -265,6 +265,17 @@ E""")
     same(len(names("limits", globs=["f07"])), 100)
 
 
+@test("files/search-limits: one after the other, each with enough at once")
+def in_a_row():
+    """A search that was ended early holds up none that comes after it."""
+    run("row", """mkdir d; cd d; printf 'hit\\nhit\\n' > a
+        yes x | head -c 100M > b""")
+    for _ in range(150):
+        found, more = search("row", "d", "hit", LIMIT=1)
+        same(([e["LINE"] for e in found], more), ([1], 1))
+    same(searching("row"), b"0")
+
+
 @test("files/search-slow-reader")
 def slow_reader():
     """Long answers to a client that does not read at first: all arrives."""
