@@ -64,6 +64,7 @@ eyJhbGciOiJub25lIn0
 --- command: mock: stdout=secret-word-7711
 --- json
 stdout = "secret-word-7711"
+--- access_log: conversation=c4
 --- no_access_log
 secret-word-7711
 --- no_error_log

@@ -29,8 +29,9 @@ use Cwd qw(abs_path);
 use File::Basename qw(dirname);
 use File::Temp ();
 use IO::Socket::INET ();
+use IO::Socket::UNIX ();
 
-our ($Dir, $MockPid, $Top);
+our ($Dir, $MockPid, $PortName, $Top);
 
 BEGIN {
     $Top = abs_path(dirname(__FILE__) . "/../..");
@@ -38,13 +39,18 @@ BEGIN {
     chmod 0755, $Dir or die "chmod: $!";
 
     # a port of our own; Test::Nginx's random ones collide now and then, and
-    # those that the kernel gives away are for others' connections as well
+    # those that the kernel gives away are for others' connections as well.
+    # nginx leaves it for a moment with each block: a name, kept until this
+    # process ends, says to other tests that it is taken (gateway.py, too).
 
     my $probe;
 
     for (1 .. 1000) {
-        $probe = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1",
-                                       LocalPort => 10000 + int rand 22000);
+        my $port = 10000 + int rand 22000;
+
+        $PortName = IO::Socket::UNIX->new(
+            Local => "\0sandbox-test-port-$port", Listen => 1) or next;
+        $probe = IO::Socket::INET->new(Listen => 1, LocalPort => $port);
         last if $probe;
     }
 
@@ -160,7 +166,7 @@ sub start_mock () {
             or POSIX::_exit(127);
     }
 
-    for (1 .. 500) {
+    for (1 .. 5000) {
         return if -S $ENV{TEST_NGINX_RUNNER};
         Time::HiRes::sleep(0.02);
     }
@@ -379,6 +385,51 @@ sub check_json ($$$) {
                                : "nothing")
              . (length $body < 2000 ? "\nin: $body" : "")) unless $good;
     }
+}
+
+# After a request with a body nginx lets its client go before it writes its log:
+# what must be in a log is waited for, where Test::Nginx looks once, soon.
+
+sub await_lines ($$$) {
+    my ($path, $from, $patterns) = @_;
+
+    $patterns = [split /\n+/, $patterns] unless ref $patterns;
+    $patterns = [$patterns] unless ref $patterns eq "ARRAY";
+
+    for (1 .. 3000) {
+        my $text = "";
+
+        if (open my $in, "<", $path) {
+            seek $in, $from, 0;
+            local $/;
+            $text = <$in> // "";
+        }
+
+        last unless grep {
+            defined && $text !~ (ref $_ ? $_ : qr/\Q$_\E/)
+        } @$patterns;
+        Time::HiRes::sleep(0.02);
+    }
+}
+
+{
+    no warnings "redefine";
+
+    my $access = \&Test::Nginx::Socket::check_access_log;
+    my $error = \&Test::Nginx::Socket::check_error_log;
+
+    *Test::Nginx::Socket::check_access_log = sub ($$$) {
+        await_lines($Test::Nginx::Util::AccLogFile, 0, $_[0]->access_log)
+            if defined $_[0]->access_log;
+        $access->(@_);
+    };
+
+    *Test::Nginx::Socket::check_error_log = sub ($$$$) {
+        await_lines($Test::Nginx::Util::ErrLogFile,
+                    $Test::Nginx::Util::ErrLogFilePos, $_[0]->error_log)
+            if defined $_[0]->error_log;
+        $error->(@_);
+    };
 }
 
 add_block_preprocessor(sub { prepare($_[0]) });
