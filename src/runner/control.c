@@ -99,6 +99,20 @@ runner_control_event(runner_event_t *event, uint32_t events)
 }
 
 
+/*
+ * Who has an answer of an agent may ask us before it is the turn of what that
+ * agent has told us first.  The sandbox may be gone afterwards.
+ */
+
+void
+runner_control_hear(runner_container_t *container)
+{
+    if (container->control.handler != NULL && !container->paused) {
+        runner_control_event(&container->control, EPOLLIN);
+    }
+}
+
+
 void
 runner_control_drain(runner_container_t *container)
 {

@@ -33,6 +33,9 @@ void runner_control_grant(runner_container_t *container);
 /* Sends what waits: STOP, GRANT, connections. */
 void runner_control_flush(runner_container_t *container);
 
+/* Reads what its agent has said, before others are told of it. */
+void runner_control_hear(runner_container_t *container);
+
 /* Reads the last words of an agent that is being ended. */
 void runner_control_drain(runner_container_t *container);
 

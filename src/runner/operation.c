@@ -11,6 +11,7 @@
 #include "bound.h"
 #include "conn.h"
 #include "container.h"
+#include "control.h"
 #include "drain.h"
 #include "egress.h"
 #include "operation.h"
@@ -354,6 +355,11 @@ runner_operation_status(runner_conn_t *conn)
 
     if (runner_operation_find(conn, &sandbox) == -1) {
         return;
+    }
+
+    if (sandbox != NULL && sandbox->container != NULL) {
+        runner_control_hear(sandbox->container);
+        sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
     }
 
     sandbox_writer_init(&w, b, sizeof(b));

@@ -1,11 +1,13 @@
 /*
- * Sandboxes and the host as fields of the wire.  Only reads.
+ * Sandboxes and the host as fields of the wire.  Only reads, what agents have
+ * said as well.
  */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "conn.h"
+#include "control.h"
 #include "sandbox.h"
 #include "session.h"
 #include "tell.h"
@@ -193,6 +195,11 @@ runner_tell_record(runner_conn_t *conn, const sandbox_field_t *asked,
     runner_sandbox_t  *sandbox;
 
     sandbox = runner_sandbox_find(conn->runner, asked->data);
+
+    if (sandbox != NULL && sandbox->container != NULL) {
+        runner_control_hear(sandbox->container);
+        sandbox = runner_sandbox_find(conn->runner, asked->data);
+    }
 
     if (sandbox == NULL || sandbox->container == NULL
         || memcmp(sandbox->tenant->digest, conn->preamble.tenant,

@@ -2,13 +2,8 @@
 """Who may run, and who waits: shares of the queue, limits of a tenant, run
 slots that come back on every way out; and an operator who asks and drains."""
 
-import ctypes
-import errno
 import os
-import platform
-import select
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -19,9 +14,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import wire                                                  # noqa: E402
 from gateway import BUILD, Gateway, cgroup_of, in_cgroup     # noqa: E402
 from gateway import token, wait_for                          # noqa: E402
-from kill_at import INTERRUPT, SEIZE, SYSCALL, SYSCALL_INFO  # noqa: E402
-from kill_at import TRACESYSGOOD, WALL, ptrace               # noqa: E402
 from hold import HOLD, held, let_go, let_go_of               # noqa: E402
+from hold_at import HoldAt, silent                           # noqa: E402
 from runner import Runner, session, tenant                   # noqa: E402
 from tap import backends, check, main, same, test            # noqa: E402
 
@@ -75,63 +69,6 @@ def share():
         same([o.stdout for o in others], [b"in\n"] * 2, "others wait")
 
 
-class FoundSilent:
-    """Holds a process, traced by a child of ours, from when it has found a
-    connection silent until go()."""
-
-    def __init__(self, pid):
-        self.pid = pid
-        self.said, said = os.pipe()
-        turn, self.turn = os.pipe()
-        self.tracer = os.fork()
-        if self.tracer == 0:
-            try:
-                self.trace(said, turn)
-            finally:
-                os._exit(0)             # it goes on then
-        os.close(said)
-        os.close(turn)
-        same(self.hear(), b"traced")
-
-    def hear(self):
-        check(select.select([self.said], [], [], 100)[0], "not a word")
-        return os.read(self.said, 100)
-
-    def go(self):
-        os.close(self.turn)
-        os.waitpid(self.tracer, 0)
-        os.close(self.said)
-
-    def trace(self, said, turn):
-        os.close(self.turn)
-        info = ctypes.create_string_buffer(128)
-        receive = {"x86_64": 45, "aarch64": 207}[platform.machine()]
-        call, traced = 0, False
-        ptrace(SEIZE, self.pid, 0, TRACESYSGOOD)
-        ptrace(INTERRUPT, self.pid)
-        while True:
-            _, status = os.waitpid(self.pid, WALL)
-            if not os.WIFSTOPPED(status):
-                return
-            forward = 0
-            if not traced:
-                traced = True
-                os.write(said, b"traced")
-            elif os.WSTOPSIG(status) == signal.SIGTRAP | 0x80:
-                ptrace(SYSCALL_INFO, self.pid, len(info),
-                       ctypes.addressof(info))
-                value, = struct.unpack_from("=q", info, 24)
-                if info[0] == b"\1":
-                    call = value
-                elif call == receive and value == -errno.EAGAIN:
-                    os.write(said, b"silent")
-                    os.read(turn, 1)
-                    return
-            elif not status >> 16:
-                forward = os.WSTOPSIG(status)
-            ptrace(SYSCALL, self.pid, 0, forward)
-
-
 @test("concurrency/serial-order: who came first, however late he was seen")
 def arrival():
     """A client has connected; his request and the next client come when the
@@ -151,9 +88,9 @@ def arrival():
                 + head
 
         for n in range(0, 6, 2):
-            held_up = FoundSilent(r.process.pid)
+            held_up = HoldAt(r.process.pid, silent)
             with r.client.connect() as first:
-                same(held_up.hear(), b"silent")
+                held_up.hear()
                 first.sendall(request("echo %d >> log" % n))
                 with r.client.connect() as second:
                     second.sendall(request("echo %d >> log" % (n + 1)))
@@ -161,6 +98,32 @@ def arrival():
                     same([r.client.answer(s).code for s in (first, second)],
                          [None, None])
         same(r.command("order", "cat log").stdout, b"0\n1\n2\n3\n4\n5\n")
+
+
+@test("concurrency/status-while-running: what has ended is not told to run")
+def told():
+    """An agent has told the runner of an end, and then answered; who has the
+    answer asks the runner before that has had its turn."""
+    with Runner("--pool", "0") as r:
+        agent = r.agent_of(lambda text: r.command("told", text))
+
+        def status():
+            found = r.call(wire.STATUS, "told").result
+            return found["RUNNING"], found["COMMANDS"]
+
+        same(status(), (0, 1))
+        t = held(lambda: r.command("told", HOLD, wall_ms=600000))
+        wait_for(lambda: status() == (1, 1), 60, "a command that runs")
+        held_up = HoldAt(r.process.pid, silent)
+        with r.client.connect():
+            held_up.hear()
+            os.close(os.open("/proc/%d/root/home/sandbox/go" % agent,
+                             os.O_CREAT | os.O_WRONLY, 0o666))
+            same(t.result().outcome, "exit")
+            with r.client.send(wire.STATUS, session=session("told")) as s:
+                held_up.go()
+                found = r.client.answer(s).result
+        same((found["RUNNING"], found["COMMANDS"]), (0, 2))
 
 
 @test("concurrency/creation-does-not-fill-the-queue", seconds=60)
