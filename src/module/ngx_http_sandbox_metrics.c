@@ -153,7 +153,7 @@ static ngx_uint_t
 ngx_http_sandbox_metrics_again(ngx_http_sandbox_metrics_t *metrics,
     ngx_http_sandbox_ctx_t *ctx)
 {
-    uint64_t           hash, took;
+    uint64_t           hash, took, limit;
     ngx_str_t         *id;
     ngx_atomic_t      *place;
     ngx_atomic_uint_t  seen;
@@ -162,9 +162,19 @@ ngx_http_sandbox_metrics_again(ngx_http_sandbox_metrics_t *metrics,
     took = (ctx->wire.result.number[SANDBOX_TAG_QUEUED_US]
             + ctx->wire.result.number[SANDBOX_TAG_DURATION_US]) / 1000;
 
-    if (took > (uint64_t) (ngx_current_msec - ctx->wire.started)
-               + NGX_HTTP_SANDBOX_METRICS_SLACK)
-    {
+    limit = ngx_current_msec - ctx->wire.started
+            + NGX_HTTP_SANDBOX_METRICS_SLACK;
+
+    if (took > limit) {
+
+        /* a worker that stood still meanwhile has an old time */
+
+        ngx_time_update();
+        limit = ngx_current_msec - ctx->wire.started
+                + NGX_HTTP_SANDBOX_METRICS_SLACK;
+    }
+
+    if (took > limit) {
         return 1;
     }
 

@@ -6,11 +6,13 @@ import os
 import re
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import Gateway, token, wait_for                 # noqa: E402
 from hold import HOLD, held, let_go                          # noqa: E402
+from hold_at import HoldAt, Reading                          # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -31,17 +33,17 @@ def stop():
     g.stop()
 
 
-def text():
-    r = g.request("GET", "/metrics", token=None)
+def text(gateway=None):
+    r = (gateway or g).request("GET", "/metrics", token=None)
     same((r.status, r.headers["Content-Type"]),
          (200, "text/plain; version=0.0.4"), repr(r))
     return r.body.decode()
 
 
-def read():
+def read(gateway=None):
     """Values by name and labels; each line is as Prometheus wants it."""
     out, types = {}, {}
-    for line in text().splitlines():
+    for line in text(gateway).splitlines():
         if line.startswith("# HELP "):
             continue
         if line.startswith("# TYPE "):
@@ -134,6 +136,27 @@ def metrics_true():
               if k.split("{")[0].endswith("_total")), "a counter fell")
     for label in ("mix", "slow", "alice", "cancel-me", "twice"):
         check(label not in text(), "a label names somebody", label)
+
+
+@test("admin/metrics-true: a worker that stood still", backends="local",
+      why="runner")
+def stood_still():
+    """It reads that a command is accepted, and in the same moment its result:
+    that took longer than the worker knows, and is counted all the same."""
+    with Gateway(pool=1, workers=1, server="location = /metrics { "
+                 "sandbox_metrics; }") as w:
+        w.run("still", "true")
+        files = "/proc/%d/root/home/sandbox/" % w.agent("still")
+        before = read(w)
+        worker = HoldAt(w.workers()[0], Reading())
+        t = held(lambda: w.run("still", "sleep 1; touch done"))
+        worker.hear()
+        wait_for(lambda: os.path.exists(files + "done"), 60, "its end")
+        time.sleep(0.5)                 # and its result
+        worker.go()
+        same(t.result()["exitCode"], 0)
+        same(added(before, read(w)), {
+            'sandbox_commands_total{outcome="exit",success="true"}': 1})
 
 
 @test("metrics/streams-background-unseen")
