@@ -175,9 +175,9 @@ agent_watch_close(agent_watch_t *watch)
 void
 agent_timer_set(agent_timer_t *timer, uint64_t delay)
 {
-    /* never within this round, so that a round ends */
+    /* never too early, and never within this round, so that a round ends */
 
-    timer->when = agent_now_ms() + (delay ? delay : 1);
+    timer->when = (agent_now_us() + 999) / 1000 + (delay ? delay : 1);
 
     if (timer->active) {
         return;
