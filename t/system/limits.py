@@ -99,11 +99,12 @@ def cpu_children():
     # below the cap nothing ends, and all is counted
     g.reload(location=caps(20))
     r = run("for i in 1 2 3 4 5 6 7 8; do (python3 -c 'import os, time\n"
-            "while time.process_time() < 0.1: pass\n"
+            "while time.process_time() < 0.4: pass\n"
             "open(\"over.%d\" % os.getpid(), \"w\")' &) ; done; "
             "until [ $(ls | grep -c over.) = 8 ]; do sleep 0.2; done")
     same(r["outcome"], "exit")
-    check(r["cpuMs"] >= 750, "of children that lost their parents", r)
+    # of one that still lives the kernel tells hundredths, cut off, twice
+    check(r["cpuMs"] >= 3000, "of children that lost their parents", r)
     g.reload(location=caps(6))
 
 
@@ -147,7 +148,7 @@ def memory_neighbours():
         same(r.status, 202)
     agents = [g.agent(name) for name in names]
     texts = ("exec python3 -c 'x = bytearray(512 << 20)'",
-             "python3 -c 'import os\nfor i in range(6):\n    os.fork()\n"
+             "python3 -c 'import os\nfor i in range(5):\n    os.fork()\n"
              "x = bytearray(40 << 20)\nimport time; time.sleep(20)'; kill -9 "
              "$$")
     for text in texts:
@@ -326,13 +327,16 @@ def descriptors():
             return [int(n) for n in f.read().split()]
 
     before, _, most = host()
+    # with room for all of them: who is ended for lack of memory says nothing
+    g.reload(location=caps(6).replace("128m", "512m"))
     r = run("for i in $(seq 50); do python3 -c '\nimport os, time\nn = 0\n"
             "try:\n    while n < 5000:\n        os.open(\"/dev/null\", 0)\n"
             "        n += 1\nexcept OSError as e:\n    print(e.errno, n, "
             "flush=True)\ntime.sleep(1)' & done; wait", "files")
+    g.reload(location=caps(6))
+    same((r["outcome"], r["stderr"]), ("exit", ""))
     lines = r["stdout"].splitlines()
-    if r["outcome"] == "exit":
-        same(len(lines), 50)
+    same(len(lines), 50)
     for line in lines:
         number, count = line.split()
         same(number, "24")
