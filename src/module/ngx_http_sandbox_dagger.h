@@ -67,6 +67,8 @@ typedef struct {
     ngx_uint_t                     ready;
     ngx_msec_t                     since;        /* ngx_current_msec when ready
                                                     changed last */
+    ngx_uint_t                     heard;        /* how often the owner was, or
+                                                    was found to be silent */
     uint64_t                       generation;   /* rises with each session */
     ngx_str_t                      metadata;     /* points into data */
     ngx_str_t                      domain;

@@ -22,6 +22,7 @@ typedef struct {
     ngx_atomic_t                   tried;        /* ..._msec, when last */
     ngx_atomic_t                   counters[NGX_HTTP_SANDBOX_ENGINE_COUNTERS];
     ngx_msec_t                     since;
+    ngx_uint_t                     heard;
     uint64_t                       generation;
     size_t                         name_len;
     size_t                         metadata_len;
@@ -164,6 +165,7 @@ ngx_http_sandbox_engine_read(ngx_http_sandbox_zone_t *zone,
 
     state->ready = place->ready;
     state->since = place->since;
+    state->heard = place->heard;
     state->generation = place->generation;
 
     state->metadata.len = place->metadata_len;
@@ -347,6 +349,8 @@ ngx_http_sandbox_engine_write(ngx_http_sandbox_zone_t *zone,
     if (ready != told->ready) {
         place->since = ngx_current_msec;
     }
+
+    place->heard++;
 
     place->reason_len = n;
     ngx_memcpy(place->reason, reason, n);

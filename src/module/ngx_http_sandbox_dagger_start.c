@@ -12,6 +12,8 @@
 #define NGX_HTTP_SANDBOX_DAGGER_WAIT     3000    /* for an engine, in all */
 #define NGX_HTTP_SANDBOX_DAGGER_DOUBT    1000    /* that an engine is another */
 #define NGX_HTTP_SANDBOX_DAGGER_LOOK     50
+#define NGX_HTTP_SANDBOX_DAGGER_LOOKS    400     /* at most */
+#define NGX_HTTP_SANDBOX_DAGGER_ANSWERS  2       /* one may be of before */
 #define NGX_HTTP_SANDBOX_DAGGER_COMING   12000   /* an agent, after its start */
 #define NGX_HTTP_SANDBOX_DAGGER_PAUSE    10
 
@@ -44,6 +46,9 @@ static ngx_int_t ngx_http_sandbox_dagger_started(
     ngx_http_sandbox_session_t *s);
 static ngx_int_t ngx_http_sandbox_dagger_changed(
     ngx_http_sandbox_session_t *s);
+static ngx_uint_t ngx_http_sandbox_dagger_doubts(
+    const ngx_http_sandbox_session_t *s,
+    const ngx_http_sandbox_engine_state_t *now);
 static ngx_int_t ngx_http_sandbox_dagger_failed(ngx_http_sandbox_session_t *s,
     const char *what);
 static void ngx_http_sandbox_dagger_event(ngx_event_t *ev);
@@ -502,6 +507,7 @@ ngx_http_sandbox_dagger_started(ngx_http_sandbox_session_t *s)
 
         s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_COMING;
         s->pause = NGX_HTTP_SANDBOX_DAGGER_PAUSE;
+        s->silences = 0;
     }
 
     return ngx_http_sandbox_peer_resolve(s);
@@ -510,29 +516,32 @@ ngx_http_sandbox_dagger_started(ngx_http_sandbox_session_t *s)
 
 /*
  * A question failed.  The session that it was asked in may be over, and the
- * engine, or another one, have a new one in a moment.
+ * engine, or another one, have a new one in a moment.  Looks are counted, not
+ * time: when a machine stands still nobody has had any.
  */
 
 static ngx_int_t
 ngx_http_sandbox_dagger_changed(ngx_http_sandbox_session_t *s)
 {
-    ngx_msec_t                        until;
+    ngx_msec_int_t                    left;
     ngx_http_sandbox_engine_state_t   now;
+
+    ngx_http_sandbox_engine_read(s->zone, s->engine, &now);
 
     if (s->step != ngx_http_sandbox_dagger_changed) {
 
-        ngx_http_sandbox_engines_doubt(s->zone);
-
-        until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_DOUBT;
+        left = (ngx_msec_int_t) (s->until - ngx_current_msec);
 
         if (s->query.status == NGX_DECLINED
-            || (ngx_msec_int_t) (s->until - until) < 0)
+            || left < NGX_HTTP_SANDBOX_DAGGER_DOUBT)
         {
-            s->until = until;
+            left = NGX_HTTP_SANDBOX_DAGGER_DOUBT;
         }
-    }
 
-    ngx_http_sandbox_engine_read(s->zone, s->engine, &now);
+        s->heard = now.heard;
+        s->looks = 0;
+        s->least = left / NGX_HTTP_SANDBOX_DAGGER_LOOK;
+    }
 
     if (now.generation != s->state.generation || !now.ready) {
         s->step = NULL;
@@ -542,7 +551,10 @@ ngx_http_sandbox_dagger_changed(ngx_http_sandbox_session_t *s)
                : ngx_http_sandbox_dagger_failed(s, "its sessions end at once");
     }
 
-    if ((ngx_msec_int_t) (s->until - ngx_current_msec) > 0) {
+    if (ngx_http_sandbox_dagger_doubts(s, &now)) {
+        s->looks++;
+
+        ngx_http_sandbox_engines_doubt(s->zone);
         ngx_http_sandbox_dagger_later(s, NGX_HTTP_SANDBOX_DAGGER_LOOK,
                                       ngx_http_sandbox_dagger_changed);
         return NGX_OK;
@@ -557,6 +569,21 @@ ngx_http_sandbox_dagger_changed(ngx_http_sandbox_session_t *s)
                                           "The engine of this conversation "
                                           "does not answer; nothing was "
                                           "started.");
+}
+
+
+/* not before the owner has been asked once more, and has answered */
+
+static ngx_uint_t
+ngx_http_sandbox_dagger_doubts(const ngx_http_sandbox_session_t *s,
+    const ngx_http_sandbox_engine_state_t *now)
+{
+    if (s->looks < s->least) {
+        return 1;
+    }
+
+    return now->heard - s->heard < NGX_HTTP_SANDBOX_DAGGER_ANSWERS
+           && s->looks < NGX_HTTP_SANDBOX_DAGGER_LOOKS;
 }
 
 

@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import mock_runner                                             # noqa: E402
 import wire                                                    # noqa: E402
+from gateway import free_port                                  # noqa: E402
 
 PORT = 9000
 
@@ -209,8 +210,9 @@ class Engine:
             self.number, self.generation)).decode()
 
     def up(self):
-        listener = listen("127.0.0.1", self.port or 0)
-        self.port = listener.getsockname()[1]
+        # nobody's while it is down
+        self.port = self.port or free_port()
+        listener = listen("127.0.0.1", self.port)
         self.listener = serve(listener, self.one)
         self.ready = True
 
@@ -389,6 +391,8 @@ class Owner:
 
 class OwnerConnection(mock_runner.Connection):
     def operation_ping(self):
+        self.mock.world.questions += 1
+        self.mock.world.speaks.wait(60)
         engines = self.mock.world.engines
         self.reply(("READY", int(any(e.ready for e in engines))),
                    ("VERSION", "0.0-mock"), ("RUNTIME", "dagger"),
@@ -470,6 +474,9 @@ class World:
         self.engines = [Engine(self, n) for n in range(engines)]
         self.names = Names(self)
         self.owner = None
+        self.questions = 0          # to the owner
+        self.speaks = threading.Event()     # cleared: it answers later
+        self.speaks.set()
 
     def address(self):
         """One that nobody had before, nor another test has."""
