@@ -110,13 +110,19 @@ dagger_serve_accept(runner_event_t *event, uint32_t events)
 
     dagger = event->data;
 
+    /* who comes then waits: those before have some seconds at most */
+
+    if (dagger->conns >= DAGGER_SERVE_CONNS) {
+        (void) runner_event_change(&dagger->loop, event, 0);
+        return;
+    }
+
     fd = accept4(event->fd, NULL, NULL, SOCK_CLOEXEC|SOCK_NONBLOCK);
     if (fd == -1) {
         return;
     }
 
-    conn = dagger->conns < DAGGER_SERVE_CONNS
-           ? calloc(1, sizeof(dagger_conn_t)) : NULL;
+    conn = calloc(1, sizeof(dagger_conn_t));
 
     if (conn == NULL) {
         close(fd);
@@ -515,6 +521,11 @@ dagger_serve_close(dagger_conn_t *conn)
 
     dagger_egress_leave(conn->dagger, conn->table);
 
-    conn->dagger->conns--;
+    if (conn->dagger->conns-- == DAGGER_SERVE_CONNS
+        && conn->dagger->listener.handler != NULL)
+    {
+        (void) runner_event_change(loop, &conn->dagger->listener, EPOLLIN);
+    }
+
     runner_loop_free_later(loop, &conn->later);
 }
