@@ -286,8 +286,12 @@ class Engine:
         self.refuse = None          # what /sessionAttachables says instead
         self.deaf = False           # accepts, and answers nothing
         self.conns = []
+        self.over = False
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if port == 0:
+            from gateway import free_port
+            port = free_port()      # nobody's while it is down
         self.listener.bind((host, port))
         self.port = self.listener.getsockname()[1]
 
@@ -302,7 +306,7 @@ class Engine:
     def kill(self):
         """As SIGKILL does: nothing is told, all connections end."""
         self.close_listener()
-        for sock in self.conns:
+        for sock in list(self.conns):
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
@@ -310,6 +314,7 @@ class Engine:
             sock.close()
 
     def close_listener(self):
+        self.over = True
         try:
             self.listener.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -379,6 +384,10 @@ class Engine:
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.conns.append(sock)
+            if self.over:
+                # it was on its way while the listener was closed
+                sock.close()
+                return
             threading.Thread(target=self.serve, args=(sock,),
                              daemon=True).start()
 

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import sys
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
@@ -47,6 +48,8 @@ class Owner:
         self.engines = []
         self.answer = None
         self.asked = 0
+        self.open = 0               # questions that nginx is not done with
+        self.lock = threading.Lock()
         self.marks = 0
         self.listener = None
 
@@ -64,6 +67,15 @@ class Owner:
             self.listener = None
 
     def one(self, sock):
+        with self.lock:
+            self.open += 1
+        try:
+            self.told(sock)
+        finally:
+            with self.lock:
+                self.open -= 1
+
+    def told(self, sock):
         sock.settimeout(60)
         preamble = wire.Preamble.decode(wire.receive(sock, 128))
         wire.receive(sock, preamble.head)
@@ -77,9 +89,14 @@ class Owner:
         sock.sendall(wire.frame(wire.HEAD,
                                 wire.fields(("STATUS", 200))) + answer)
         self.asked += 1
+        # it closes when it has made known all that there was in it
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(4096):
+            pass
 
     def tell(self, *engines):
-        """Until nginx has heard it: it counts sessions of one more engine."""
+        """Until nginx has heard it: it counts sessions of one more engine,
+        and knows the rest of it a moment later."""
         self.marks += 1
         before = metric("sandbox_engine_sessions_total", MARK)
         self.answer = None
@@ -87,6 +104,7 @@ class Owner:
             engine(MARK, ENGINE_GENERATION=GENERATION + self.marks)]
         wait_for(lambda: metric("sandbox_engine_sessions_total", MARK)
                  > before, 60, "nginx to ask")
+        wait_for(lambda: self.open == 0, 60, "nginx to know all of it")
 
 
 def location(path, lines):

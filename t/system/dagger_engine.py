@@ -643,8 +643,8 @@ def ends():
     for half in (False, True):
         name = "half" if half else "whole"
         sock = s.send("POST", "/query", ('{"query":%s}' % quoted(execute(
-            "echo > /v/%s; while :; do echo >> /v/%s; sleep 0.1; done"
-            % (name, name), "exitCode", before=[mount(v)]))).encode())
+            "while :; do date +%%s%%N > /v/%s; sleep 0.1; done" % name,
+            "exitCode", before=[mount(v)]))).encode())
         wait_for(lambda: name in lists(s, v), 90, "its beginning")
         if half:
             sock.shutdown(socket.SHUT_WR)
