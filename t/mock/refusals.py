@@ -3,6 +3,7 @@
 size, is read away or the connection is closed, and never taken for a request;
 the next good request is served.  HTTP/1.1 and HTTP/2; group auth."""
 
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from gateway import SLOW, Gateway, free_port, token, wait_for   # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
+turns = itertools.count(1)
 RUN = "v1/conversations/refusals/commands"
 # a body that would be noticed if it were read as requests
 SMUGGLED = b"POST /sandbox/v1/conversations/smuggled/commands HTTP/1.1\r\n" \
@@ -68,7 +70,7 @@ def start():
     g.options["http"] = """
     client_max_body_size 1k;
     keepalive_requests 100000;
-    limit_req_zone $server_addr zone=limited:1m rate=1r/m;
+    limit_req_zone $http_x_turn zone=limited:1m rate=1r/m;
     server {
         listen 127.0.0.1:%d http2;
         location /sandbox/ {
@@ -90,8 +92,9 @@ def stop():
 
 def nothing_smuggled():
     """Each line of the access log is a request that a test made; "-" is one
-    of HTTP/2 without a request line."""
-    wrong = [line for line in g.read("logs/access.log").splitlines()
+    of HTTP/2 without a request line.  The last one may be half written."""
+    log = g.read("logs/access.log").rpartition("\n")[0]
+    wrong = [line for line in log.splitlines()
              if "smuggled" in line
              or not re.search(r'\] "((GET|POST|PUT|OPTIONS) /\w+/|-")', line)]
     check(not wrong, "a body was read as a request:", wrong[:3])
@@ -116,17 +119,21 @@ def authorization(kind):
 
 
 def prepare(name):
-    """What is to be limited has had its request of this minute."""
+    """What is to be limited has had its request of this minute, each time
+    another's: no minute ends before the next one."""
+    more = {}
     if name == "limited":
-        check(g.request("GET", "/limited/v1/limits").status in (200, 429),
-              "the one that counts")
-    return REFUSALS[name]
+        more["X-Turn"] = "turn-%d" % next(turns)
+        same(g.request("GET", "/limited/v1/limits", headers=more).status, 200,
+             "the one that counts")
+    return REFUSALS[name] + (more,)
 
 
 def head(name, more=()):
-    method, path, kind, _ = prepare(name)
+    method, path, kind, _, turn = prepare(name)
     lines = ["%s %s HTTP/1.1" % (method, path), "Host: localhost",
              "Content-Type: application/json"]
+    lines += ["%s: %s" % one for one in turn.items()]
     value = authorization(kind)
     if value:
         lines.append("Authorization: " + value)
@@ -435,8 +442,9 @@ def nothing_ran():
 # HTTP/2
 
 def stream(c, name, body=None, **more):
-    method, path, kind, _ = prepare(name)
+    method, path, kind, _, turn = prepare(name)
     headers = [("content-type", "application/json")]
+    headers += [(n.lower(), value) for n, value in turn.items()]
     value = authorization(kind)
     if value:
         headers.append(("authorization", value))
