@@ -165,7 +165,9 @@ def fetched():
             same((method, target), ("GET", "/jwks.json?secret=in-the-query"))
             same(headers["accept-encoding"], "identity")
             check("authorization" not in headers, "a token was sent", headers)
-            check("is new: 2 keys" in g.error_log, g.error_log[-500:])
+            # the other worker may be the one that has answered so far
+            wait_for(lambda: "is new: 2 keys" in g.error_log, 20,
+                     "a line in the log")
             check("in-the-query" not in g.error_log, "a query in the log")
 
 
@@ -375,8 +377,8 @@ def bad_answers():
 
 def answers_badly(server, g, answers):
     for name, how, line in answers:
-        before, lines = server.fetches, failures(g)
         server.answer(**how)
+        before, lines = server.fetches, failures(g)
         wait_for(lambda: server.fetches >= before + 2, 30, "a fetch: " + name)
         wait_for(lambda: failures(g) > lines, 10,
                  "a line in the log: " + name)
@@ -386,7 +388,10 @@ def answers_badly(server, g, answers):
         check("stay in use" in last, last)
         check("\x1b" not in last, "a control character", last)
         same(status(g, A.token()), 200, "after " + name)
-        check(failures(g) - lines <= 4, "too many lines", g.error_log[-2000:])
+        told = failures(g) - lines
+        # one a fetch, and that of the one before; so long as we look, it goes on
+        check(told <= server.fetches - before + 1, "too many lines", told,
+              g.error_log[-2000:])
     targets = {s[2] for s in server.seen}
     same(targets, {"/jwks.json"}, "redirects are not followed")
     server.answer(jwks(A, C))
@@ -455,7 +460,7 @@ def hanging():
         other.expected.append("[crit] ")
         url = server.url + " interval=1s cooldown=1s timeout=60s"
         with gateway(url, workers=1, server=location(
-                "https://127.0.0.1:%d/ ca=%s timeout=2s cooldown=1s"
+                "https://127.0.0.1:%d/ ca=%s timeout=10s cooldown=1s"
                 % (silent.port, Authority().file), name="tls")) as g:
             becomes(g, A.token(), 200)
             for how in ("hang", "drip"):
@@ -465,12 +470,12 @@ def hanging():
                 wait_for(lambda: server.fetches > before, 30, "a fetch")
                 # what this machine does to a gateway without key sets
                 with Pinger(g) as pinger, Pinger(other) as control:
-                    end = time.monotonic() + 5
+                    end = time.monotonic() + 6
                     while time.monotonic() < end:
                         same(status(g, A.token()), 200)
                 usual = control.worst("no key set")
                 check(pinger.worst("a server that " + how + "s")
-                      < 2000 + 2 * usual, "requests were held up")
+                      < 9000 + 2 * usual, "requests were held up")
                 check(server.fetches <= before + 2, "it does not wait for it",
                       server.fetches - before)
                 server.answer(jwks(A))
@@ -805,12 +810,15 @@ def no_connections():
             held = []
             try:
                 # half a request each: nginx may not close these for others
-                while "worker_connections are not enough" not in g.error_log:
-                    check(len(held) < 40, "nginx takes them all")
-                    s = socket.create_connection(("127.0.0.1", g.port), 5)
-                    held.append(s)
-                    s.sendall(b"GET /sandbox/health HTTP/1.1\r\nA: b\r\n")
-                    time.sleep(0.05)
+                def crowded():
+                    if len(held) < 40:
+                        s = socket.create_connection(("127.0.0.1", g.port),
+                                                     60)
+                        held.append(s)
+                        s.sendall(b"GET /sandbox/health HTTP/1.1\r\n"
+                                  b"A: b\r\n")
+                    return "worker_connections are not enough" in g.error_log
+                wait_for(crowded, 20, "an nginx that takes no more")
                 wait_for(lambda: "no memory or no connection" in g.error_log,
                          20, "a line in the log")
             finally:
