@@ -318,6 +318,7 @@ def killed():
     text = token(sub="killed")
     expect(text, "miss")
     for _ in range(5):
+        wait_for(lambda: len(g.workers()) == 2, 20, "two workers, no old ones")
         old = g.workers()
         os.kill(old[0], signal.SIGKILL)
         wait_for(lambda: len(set(g.workers()) - {old[0]}) == 2, 20,

@@ -141,7 +141,7 @@ def wrong_key():
         wait_for(lambda: health(g) == "unreachable", 20, "unreachable")
         r = g.command("key", "echo")
         same(r.status, 503)
-        check("[error]" in g.error_log, "not a word in the log")
+        wait_for(lambda: "[error]" in g.error_log, 20, "a word in the log")
 
 
 @test("limits/no-hidden-timeout", beside=True)
@@ -312,7 +312,8 @@ def socket_rights():
         os.chmod(g.socket, 0o600)
         r = g.command("rights", "echo")
         same((r.status, r.json["code"]), (503, "runner_unreachable"))
-        check("Permission denied" in g.error_log, "not in the log")
+        wait_for(lambda: "Permission denied" in g.error_log, 20,
+                 "a line in the log")
         os.chmod(g.socket, 0o666)
         g.wait_ready(20)
         same(g.run("rights", "mock: stdout=ok")["stdout"], "ok")

@@ -937,7 +937,6 @@ class Quiet(threading.Thread):
 def long_calls():
     """After a PING of the agent the answer begins, with blanks before it."""
     global QUIET
-    QUIET = Quiet()
     c = fresh()
     tool = c.tools()["run_command"]
 
@@ -985,6 +984,8 @@ def long_calls():
         same(r.json["result"]["structuredContent"]["outcome"], "runner_lost",
              end)
     same(lost(), before + 3)
+    # another one that is lost, while all that follows goes on
+    QUIET = Quiet()
     r = body("head ping sleep=0.2 fill=stdout,x,500000 fill=stderr,y,500000")
     check(r.json["result"]["structuredContent"]["truncated"], "large", r)
     # and a client that is gone by then cancels, where that is how to
