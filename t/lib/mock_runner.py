@@ -545,6 +545,7 @@ class Connection(mock_files.Files):
             kept.stdin.append(self.body)
         self.session.kept.pop(self.command_id, None)
         self.session.kept[self.command_id] = kept
+        self.session.commands += 1      # who counts, finds it
 
         def run():
             try:
@@ -749,13 +750,13 @@ class Connection(mock_files.Files):
             return self.error("command_id_reused", 0)
         if kept:
             return self.follow(kept)
-        session.commands += 1
         if self.command_id is None:
             self.command_id = b"cmd_%d_%d" % (session.number,
-                                              session.commands)
+                                              session.commands + 1)
         self.text = text
         if text.startswith("mock: keep"):
             return self.keep(text[5:])
+        session.commands += 1
         self.steps(text[5:] if text.startswith("mock:") else "echo", text)
         return self.finish()
 
