@@ -20,7 +20,7 @@
 
 #define AGENT_TCP_BACKLOG  256
 #define AGENT_TCP_ROUND    64
-#define AGENT_TCP_UNKNOWN  64            /* have not shown the secret yet */
+#define AGENT_TCP_UNKNOWN  256           /* have not shown the secret yet */
 
 
 static int agent_tcp_secret(const char *path);
@@ -244,7 +244,8 @@ agent_tcp_accept(agent_watch_t *watch, uint32_t events)
 
 /*
  * Anybody may connect, and then say nothing.  Who knows the secret shows it
- * at once: the one that has said nothing for longest goes.
+ * at once, or when all that came with it are connected: the one that has said
+ * nothing for longest goes.
  */
 
 static void

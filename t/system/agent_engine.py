@@ -833,6 +833,14 @@ def strangers():
     finally:
         for s in some:
             s.close()
+    # those of a gateway may all be connected before the first one speaks
+    ping = wire.Preamble(wire.PING, key=SECRET, session=SESSION).encode()
+    many = [box.client.connect() for _ in range(200)]
+    for s in many:
+        s.sendall(ping)
+    same([box.client.answer(s).code for s in many], [None] * 200)
+    for s in many:
+        s.close()
     box.kill()
 
 
