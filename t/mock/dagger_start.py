@@ -371,7 +371,7 @@ def none():
     ready()
 
 
-def begin(conversation, text="mock: sleep=30"):
+def begin(conversation, text="mock: sleep=200"):
     """A command that is not waited for (text None: only asks); its socket."""
     body = json.dumps({"command": text}).encode() if text else b""
     sock = socket.create_connection(("127.0.0.1", g.port), 30)
