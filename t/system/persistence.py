@@ -278,14 +278,17 @@ def worker_killed():
 @test("persistence/client-gone")
 def client_gone():
     """A lost connection never ends a command; its result waits."""
-    t, out = later("gone", "sleep 1.5; echo done > done; echo out",
-                   commandId="gone-1", timeout=0.5)
-    t.join()
-    check(isinstance(out[0], OSError), "it should have timed out", out)
-    r = g.run("gone", "sleep 1.5; echo done > done; echo out",
-              commandId="gone-1")
-    same(r["stdout"], "out\n")
-    same(g.output("gone", "cat done"), "done\n")
+    text = "echo x >> times; %s; echo done > done; echo out" % HOLD
+    t, out = later("gone", text, commandId="gone-1", timeout=1)
+    t.join(200)
+    check(out and isinstance(out[0], OSError), "it should have timed out", out)
+    t, out = later("gone", text, commandId="gone-1")
+    runs("gone")
+    let_go(g, "gone")
+    t.join(200)
+    check(out and not isinstance(out[0], Exception), "no answer", out)
+    same((out[0].status, out[0].json["stdout"]), (200, "out\n"), out[0])
+    same(g.output("gone", "cat done times"), "done\nx\n", "once")
 
 
 @test("persistence/nginx-restarted")
