@@ -83,16 +83,26 @@ def settle(r, name):
 
 
 def quiet(pid):
-    """Until a process has slept for longer than what waits to be written."""
+    """Until a process has slept for longer than what waits to be written, and
+    means to: its processor may have stood still meanwhile."""
     def look():
         with open("/proc/%d/status" % pid) as f:
             lines = dict(line.split(":", 1) for line in f)
         return lines["State"].split()[0], lines["voluntary_ctxt_switches"]
 
+    def soon():
+        """Its epoll_wait is to end in a moment, or it is in none."""
+        try:
+            with open("/proc/%d/syscall" % pid) as f:
+                words = f.read().split()
+        except OSError:
+            return False                # a kernel that does not tell
+        return len(words) < 5 or int(words[4], 16) & 0xffffffff <= 100
+
     def slept():
         before = look()
         time.sleep(0.3)
-        return before[0] == "S" and look() == before
+        return before[0] == "S" and look() == before and not soon()
     wait_for(slept, 20, "an agent that has nothing to do")
 
 
@@ -424,7 +434,8 @@ def fresh():
         r.limits(IDLE_MS=1000)
         wait_for(lambda: state(r, "n") == "idle", 20, "the idle stop")
         wait_for(lambda: len(r.agents()) == 2, 20, "the end of its container")
-        asleep = len(r.slots())
+        asleep = 2 + 1          # the pool's, and it; those before may still go
+        wait_for(lambda: len(r.slots()) == asleep, 60, "their disks' end")
         r.limits(IDLE_MS=600000)
         r.call(wire.RESET, "n", tenant=tenant("n"))
         same(ids(history(r, "n")), ["on"] + ids(records), "from its disk")
