@@ -893,10 +893,16 @@ class Client(threading.Thread):
             raise AssertionError("not in the folder: %r" % (sure - entries))
 
     def do_conversations(self, talk):
-        have = {c["conversationId"]: c for c in self.pages(
-            talk, "v1/conversations", "conversations")}
-        if talk.used and talk.name not in have:
-            raise AssertionError("not in the list: " + talk.name)
+        def listed():
+            return talk.name in {c["conversationId"] for c in self.pages(
+                talk, "v1/conversations", "conversations")}
+
+        # a thread writes it down, which its first command does not wait for
+        end = time.monotonic() + 120
+        while talk.used and not listed():
+            if time.monotonic() > end:
+                raise AssertionError("not in the list: " + talk.name)
+            time.sleep(0.3)
 
     def do_state(self, talk):
         r = self.ask(talk, "GET", talk.url())
