@@ -117,7 +117,7 @@ def search():
     c.done("run_command", command="mkdir -p src/deep .git; "
            "printf 'def f():\\n  pass\\n' > src/a.py; "
            "printf 'x\\nDEF f\\n' > src/deep/b.txt; "
-           "echo 'def hidden' > .git/c; head -c 1000 /dev/urandom > bin")
+           "echo 'def hidden' > .git/c; head -c 1000 /dev/zero > bin")
     r = c.call("search_files", pattern=r"^def\s", path="src")
     holds(tools["search_files"], r)
     same([(m["path"], m["line"], m["text"])
