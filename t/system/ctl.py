@@ -77,7 +77,7 @@ def statuses():
     for text, status in (("true", 0), ("exit 42", 42), ("kill -9 $$", 137),
                          ("kill -SEGV $$", 139), ("no-such-program", 127)):
         same(ctl("run", "live", text)[2], status, text)
-    a, b, rc = ctl("run", "live", "--timeout", "4s", "echo x; sleep 60")
+    a, b, rc = ctl("run", "live", "--timeout", "8s", "echo x; sleep 90")
     same((a, rc), (b"x\n", 124))
     check(b"timeout" in b, "why?", b)
     same(ctl("run", "--cwd", "/etc", "live", "true")[2], 125)

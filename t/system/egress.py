@@ -164,7 +164,8 @@ def allowed():
     same(out("get", "curl -sS https://index.test/hello"), "hello\n")
     same(out("get", "curl -sS https://INDEX.test/hello"), "hello\n")
     same(out("get", "python3 -c 'import httpx; "
-             "print(httpx.get(\"https://files.test/hello\").text, end=\"\")'"),
+             "print(httpx.get(\"https://files.test/hello\", timeout=90).text, "
+             "end=\"\")'"),
          "hello\n")
     same(out("get", "node -e 'fetch(\"https://files.test/hello\")"
              ".then(r => r.text()).then(t => process.stdout.write(t))'"
