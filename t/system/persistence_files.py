@@ -30,6 +30,7 @@ def start():
     g.options["http"] = """
         sandbox_store %s/store files=1000;
         sandbox_disk 128m;
+        sandbox_wall_time 400s;
     """ % g.dir
     g.described = True
     g.start()
@@ -275,7 +276,7 @@ def many_uploads():
     same(*sums.splitlines())
 
 
-@test("persistence/delete-all", seconds=200)
+@test("persistence/delete-all", seconds=800)
 def delete_all():
     """Deep trees, a full disk, stopped processes, what can't be removed: all
     of it is gone, from the host, too."""
@@ -290,7 +291,7 @@ def delete_all():
              "-1, 9999999); time.sleep(1000)' > /dev/null 2>&1 &) ; "
              "for n in 1 2 3; do cat < /dev/zero > full$n; sync; done 2>/dev/null;"
              " exec 9< full1; "
-             "sleep 1000 > /dev/null 2>&1 &")
+             "sleep 1000 > /dev/null 2>&1 &", timeout=500)   # sync: the host's
     same(g.run("all", "head -c 100000 /dev/zero > more")["outcome"],
          "exit", "there was no room before")
     check(int(g.output("all", "df --output=avail -k . | tail -n 1")) < 100,
