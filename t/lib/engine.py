@@ -286,7 +286,7 @@ class Engine:
         self.refuse = None          # what /sessionAttachables says instead
         self.deaf = False           # accepts, and answers nothing
         self.conns = []
-        self.over = False
+        self.shut = False
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if port == 0:
@@ -314,7 +314,7 @@ class Engine:
             sock.close()
 
     def close_listener(self):
-        self.over = True
+        self.shut = True
         try:
             self.listener.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -384,7 +384,7 @@ class Engine:
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.conns.append(sock)
-            if self.over:
+            if self.shut:
                 # it was on its way while the listener was closed
                 sock.close()
                 return
