@@ -294,6 +294,17 @@ def status(pid):
     return word, int(parent)
 
 
+def parent_of_users(pid):
+    """The parent of a process of the user's; None: it is none, or has ended,
+    as those that measure do."""
+    try:
+        if os.stat("/proc/%d" % pid).st_uid == 1000:
+            return status(pid)[1]
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return None
+
+
 def hold(pid):
     """It does nothing from now on, until it gets a CONT."""
     os.kill(pid, signal.SIGSTOP)
@@ -777,9 +788,9 @@ def signalled_unseen():
     wait_for(lambda: {"b", "f"} <= set(names(volumes.path("home"))), 60,
              "both of them")
     # who would tell of their ends is held up
-    keepers = {status(pid)[1] for pid in user_processes(box)
-               if os.stat("/proc/%d" % pid).st_uid == 1000} - {box.pid}
-    keepers = [pid for pid in keepers if status(pid)[1] == box.pid]
+    parents = {parent_of_users(pid) for pid in user_processes(box)}
+    keepers = [pid for pid in parents - {None, box.pid}
+               if status(pid)[1] == box.pid]
     same(len(keepers), 2)
     for pid in keepers:
         hold(pid)
@@ -931,7 +942,11 @@ for root in ("", "/proc/1/root", "/proc/1/cwd", "/proc/self/root"):
 attempt("mkdir", lambda: os.mkdir("/var/lib/other"))
 mine = os.getpid()
 for pid in filter(str.isdigit, os.listdir("/proc")):
-    if os.stat("/proc/" + pid).st_uid == 0:
+    try:
+        owner = os.stat("/proc/" + pid).st_uid
+    except OSError:
+        continue                # one that measured has ended meanwhile
+    if owner == 0:
         attempt("fd " + pid, lambda: os.listdir("/proc/%s/fd" % pid))
         for name in ("environ", "mem", "maps", "root", "cwd"):
             attempt(name, lambda: os.open("/proc/%s/%s" % (pid, name), 0))
