@@ -8,6 +8,7 @@
 
 
 #define NGX_HTTP_SANDBOX_SWEEP_INTERVAL  3600000    /* ms */
+#define NGX_HTTP_SANDBOX_SWEEP_BUSY      1000       /* ms */
 
 
 struct ngx_http_sandbox_store_s {
@@ -546,6 +547,12 @@ ngx_http_sandbox_store_swept(ngx_event_t *ev)
 
     if (store->again) {
         ngx_http_sandbox_store_sweep_soon(store);
+
+    } else if (fault->status == SANDBOX_STORE_BUSY) {
+
+        /* who sweeps may be beyond what this one is for */
+
+        ngx_add_timer(&store->timer, NGX_HTTP_SANDBOX_SWEEP_BUSY);
     }
 }
 

@@ -4,6 +4,7 @@ conditions, lists, limits; uploads that break off in any way, also by the
 death of a worker; what another tenant sees.  Groups files, persistence."""
 
 import base64
+import fcntl
 import glob
 import hashlib
 import http.client
@@ -639,6 +640,19 @@ def delete_all():
     os.rename(left, g.store + "/.trash/0123456789abcdef01234567")
     g.expected.append("exited on signal 9")
     os.kill(g.workers()[0], signal.SIGKILL)
+    wait_for(lambda: not os.listdir(g.store + "/.trash"), 20,
+             "an empty trash")
+
+
+@test("persistence/delete-all-files, while the store is swept")
+def delete_busy():
+    """Another worker's sweep, that may have looked there before."""
+    put = url("busy", b"x")
+    same(g.request("PUT", put, b"x").status, 201)
+    with open(g.store + "/.sweep", "r+b") as sweeps:
+        fcntl.flock(sweeps, fcntl.LOCK_EX)
+        same(g.request("DELETE", "v1/conversations/busy").status, 204)
+        check(os.listdir(g.store + "/.trash"), "it is swept all the same")
     wait_for(lambda: not os.listdir(g.store + "/.trash"), 20,
              "an empty trash")
 
