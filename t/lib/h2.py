@@ -64,7 +64,7 @@ def status_of(block):
 
 
 class Connection:
-    def __init__(self, port, timeout=30):
+    def __init__(self, port, timeout=150):
         self.sock = socket.create_connection(("127.0.0.1", port), timeout)
         self.timeout = timeout
         self.data = b""

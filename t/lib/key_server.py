@@ -18,6 +18,7 @@ import struct
 import threading
 import time
 
+from gateway import free_port
 from jose import folder, openssl
 
 
@@ -60,7 +61,8 @@ class KeyServer:
         if certificate:
             self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.tls.load_cert_chain(*certificate)
-        self.port = port
+        # it stays ours while nobody listens there
+        self.port = port or free_port()
         self.listener = None
         self.answer(body)
         self.listen()
@@ -77,7 +79,6 @@ class KeyServer:
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.bind(("127.0.0.1", self.port))
         self.listener.listen(64)
-        self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, args=(self.listener,),
                          daemon=True).start()
 

@@ -453,7 +453,7 @@ def expect_100():
 def curl(*arguments, data=None):
     return subprocess.run(
         ["curl", "-sS", "--noproxy", "*", "--http2-prior-knowledge",
-         "--max-time", "30", "-H", "Authorization: Bearer " + token(),
+         "--max-time", "150", "-H", "Authorization: Bearer " + token(),
          "-H", "Content-Type: application/json", "-w", "\n%{http_code} "
          "%{http_version}"] + list(arguments),
         input=data, stdout=subprocess.PIPE, check=True).stdout.decode()

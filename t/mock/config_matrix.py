@@ -434,7 +434,7 @@ class Case:
         with open(path, "w") as f:
             f.write(text)
         done = subprocess.run(
-            [NGINX, "-t", "-c", path, "-e", "stderr"], timeout=60 * SLOW,
+            [NGINX, "-t", "-c", path, "-e", "stderr"], timeout=300 * SLOW,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment(number))
@@ -852,7 +852,7 @@ def engine_of_environment():
         done = subprocess.run(
             [NGINX, "-t", "-c", folder + "/engine.conf", "-e", "stderr"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env,
-            timeout=60 * SLOW)
+            timeout=300 * SLOW)
         return done.returncode, [
             one for one in done.stdout.decode().splitlines()
             if re.search(r"\[(warn|error|emerg)\]", one)]
@@ -913,7 +913,7 @@ def included():
         out = subprocess.run(
             [NGINX, "-t", "-c", folder + "/outer.conf", "-e", "stderr"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=60 * SLOW).stdout.decode()
+            timeout=300 * SLOW).stdout.decode()
         number = 2 + text.count("\n")
         emerg = [one for one in out.splitlines() if "[emerg]" in one]
         same(len(emerg), 1, "messages")

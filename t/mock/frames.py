@@ -395,7 +395,7 @@ def whole(r):
 
 def client(g, number, count, tally, wrong):
     rnd = random.Random(SEED * 1000 + number)
-    c = g.connect(timeout=60 * SLOW)
+    c = g.connect(timeout=150 * SLOW)
     for _ in range(count):
         method, path, body, extra = calls(rnd)
         headers = dict(extra, Authorization="Bearer " + token())

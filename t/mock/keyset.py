@@ -17,8 +17,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import (NGINX, TOP, Gateway, alive, free_port,  # noqa: E402
-                     token, wait_for)
+from gateway import (NGINX, TOP, Gateway, alive, token,      # noqa: E402
+                     wait_for)
 from hold import held                                    # noqa: E402
 from jose import (Key, base64url, claims, compact, folder,   # noqa: E402
                   jwks)
@@ -422,7 +422,7 @@ def keyset_bad_answers():
 @test("auth/keyset-repeated-failure", seconds=60)
 def repeated_failure():
     """The same problem is told once an interval, not with every attempt."""
-    with KeyServer("", port=free_port()) as server:
+    with KeyServer("") as server:
         server.answer("no", status=503)
         with gateway(server.url + " interval=1h cooldown=1s", workers=1) as g:
             wait_for(lambda: server.fetches >= 5, 30, "five attempts")

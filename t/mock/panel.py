@@ -260,7 +260,7 @@ def curl(path, port, *options):
     return subprocess.run(
         ["curl", "-sS", "--noproxy", "*", "-H", "Authorization: Bearer "
          + token(), *options, "http://127.0.0.1:%d/sandbox/%s"
-         % (port, path)], capture_output=True, timeout=60 * SLOW,
+         % (port, path)], capture_output=True, timeout=300 * SLOW,
         check=True).stdout
 
 

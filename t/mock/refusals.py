@@ -165,7 +165,7 @@ class Client:
 
     def __init__(self):
         self.sock = socket.create_connection(("127.0.0.1", g.port),
-                                             30 * SLOW)
+                                             150 * SLOW)
         self.data = b""
         self.writer = None
         self.lost = False
@@ -184,7 +184,7 @@ class Client:
 
     def send(self, data):
         if self.writer:
-            self.writer.join(30 * SLOW)
+            self.writer.join(150 * SLOW)
             check(not self.writer.is_alive(), "the server does not read")
 
         def write():
@@ -464,7 +464,7 @@ def h2_refused():
     for size in SIZES:
         for name, (_, _, _, status) in REFUSALS.items():
             what = "%s, %d bytes" % (name, size)
-            with h2.Connection(g.h2_port, 30 * SLOW) as c:
+            with h2.Connection(g.h2_port, 150 * SLOW) as c:
                 one = stream(c, name, body_of(size) if size else None)
                 beside = good_stream(c, "beside")
                 same(c.wait(one, beside), [status, 200], what)
@@ -482,7 +482,7 @@ def h2_refused():
 def h2_before():
     """Answered at once; what comes of the body later is let go."""
     for name, (_, _, _, status) in REFUSALS.items():
-        with h2.Connection(g.h2_port, 30 * SLOW) as c:
+        with h2.Connection(g.h2_port, 150 * SLOW) as c:
             one = stream(c, name, body_of(65536), hold=True)
             same(c.wait(one), [status], name)
             if one.reset is None:
@@ -495,7 +495,7 @@ def h2_before():
 @test("auth/h2-refused-many")
 def h2_many():
     """A hundred streams of one connection, in no order."""
-    with h2.Connection(g.h2_port, 60 * SLOW) as c:
+    with h2.Connection(g.h2_port, 150 * SLOW) as c:
         names = list(REFUSALS) * 4
         streams = [stream(c, n, body_of(300)) for n in names]
         fine = [good_stream(c, "%d" % n) for n in range(40)]

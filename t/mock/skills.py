@@ -657,7 +657,7 @@ def configuration():
         g.write("wrong.conf", conf)
         p = subprocess.run([NGINX, "-t", "-c",
                             g.path("wrong.conf")], capture_output=True,
-                           text=True, timeout=30, check=False)
+                           text=True, timeout=300, check=False)
         return p.returncode, p.stderr
 
     same(complaint("sandbox_skills %s/;" % g.library)[0], 0)
@@ -697,7 +697,7 @@ def pack():
 
     def call(*args, status=0, **options):
         p = subprocess.run([BUILD + "/sandboxctl", "skills", *args],
-                           capture_output=True, timeout=60, cwd=g.dir,
+                           capture_output=True, timeout=300, cwd=g.dir,
                            check=False, **options)
         same(p.returncode, status, (args, p.stdout[:300], p.stderr))
         check(status == 0 or p.stderr.startswith(b"sandboxctl skills: "),
