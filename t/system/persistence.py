@@ -66,11 +66,13 @@ def runner_killed():
           "while :; do date +%s%N > next; mv next beat; sleep 0.1; done "
           "> /dev/null 2>&1 &")
     before = g.run("killed", "true")
-    t, out = later("killed", "for n in 1 2 3 4 5 6; do echo $n; sleep 0.5; "
-                   "done; exit 3")
+    home = "/proc/%d/root/home/sandbox/" % g.agent("killed")
+    t, out = later("killed", "for n in 1 2 3; do echo $n; done; %s; for n in "
+                   "4 5 6; do echo $n; sleep 0.5; done; exit 3" % HOLD)
     runs("killed")
-    time.sleep(0.5)
     g.kill_runner()
+    with open(home + "go", "w"):
+        pass
     t.join(200)
     check(out and not isinstance(out[0], Exception), "no answer:", out)
     r = out[0]
