@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
@@ -257,7 +258,9 @@ def by_tenant():
             same(got and got["policy"], want, "v1/limits of " + org)
         same(g.error_log.count("[error]"), 0, "errors")
 
-        # what no policy is named after is told, but not each time
+        # what no policy is named after is told, but not each time: once in
+        # ten seconds, by each worker
+        begun = time.monotonic()
         for _ in range(20):
             same(policy("nobody", "/plain/"), 0, "an unknown policy")
         same(policy("direct", sub="<x>"), 0, "no name at all")
@@ -265,7 +268,8 @@ def by_tenant():
         same(policy("none", "/plain/"), 0, "none is none")
         lines = [one for one in g.error_log.splitlines()
                  if "no such \"sandbox_egress_policy\"" in one]
-        check(1 <= len(lines) <= 2, "lines of an unknown policy", lines)
+        most = 2 + 2 * int((time.monotonic() - begun) / 10)
+        check(1 <= len(lines) <= most, "lines of an unknown policy", lines)
         check("nobody" in lines[0] and "no network" in lines[0], "it is told",
               lines[0])
         check("<x>" not in g.error_log, "a token's words are not")
