@@ -115,6 +115,21 @@ def all_pids():
     return [int(n) for n in os.listdir("/proc") if n.isdigit()]
 
 
+def user_of(pid):
+    try:
+        with open("/proc/%d/status" % pid) as f:
+            return int(re.search(r"^Uid:\s+(\d+)", f.read(), re.M).group(1))
+    except OSError:
+        return None
+
+
+def of_users(pids, agent):
+    """Those that live, but for the agent's own: on engines it measures by a
+    process, and each command has one that stays a moment longer."""
+    return [p for p in pids if alive(p)
+            and user_of(p) not in (None, user_of(agent))]
+
+
 def in_namespace(name):
     """Host pids of a pid namespace, "pid:[4026532000]" as seen inside."""
     return [p for p in all_pids() if pid_namespace(p) == name]
@@ -406,6 +421,9 @@ http {
         log = self.path("logs/runner.%d.log" % self.runner_number)
         tap.log(log, "runner's log")
         if self.kind == "mock":
+            # what one that was killed has left is not this one's
+            if os.path.exists(self.socket):
+                os.unlink(self.socket)
             command = [sys.executable, TOP + "/t/lib/mock_runner.py",
                        "--socket", self.socket,
                        "--key-file", self.path("runner.key")]

@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import (BUILD, Gateway, alive, in_namespace,         # noqa: E402
+from gateway import (BUILD, Gateway, in_namespace, of_users,      # noqa: E402
                      pid_namespace, token, wait_for)
 from hold import HOLD, let_go                                     # noqa: E402
 from tap import check, main, same, test                           # noqa: E402
@@ -54,10 +54,9 @@ def ctl(*arguments, data=None, seconds=150):
 
 
 def processes(conversation):
-    """Host pids in its sandbox but the agent's."""
+    """Host pids of what commands have started in its sandbox."""
     agent = g.agent(conversation)
-    return [p for p in in_namespace(pid_namespace(agent))
-            if p != agent and alive(p)]
+    return of_users(in_namespace(pid_namespace(agent)), agent)
 
 
 @test("ctl/streams-promptly")

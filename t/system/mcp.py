@@ -14,7 +14,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import Gateway, alive, in_namespace, wait_for    # noqa: E402
+from gateway import Gateway, in_namespace, of_users          # noqa: E402
+from gateway import pid_namespace, wait_for                  # noqa: E402
 from hold import HOLD, held, let_go                          # noqa: E402
 from mcp import LEGACY, MODERN, Client, holds, text_of        # noqa: E402
 from tap import check, main, same, test                       # noqa: E402
@@ -224,8 +225,9 @@ E"""))
 @test("mcp/cancelled", 120)
 def cancelled():
     c = fresh()
-    space = c.done("run_command", command="readlink /proc/self/ns/pid")[
-        "stdout"].strip()
+    c.done("run_command", command="true")
+    agent = g.agent(c.path.split("/")[2])
+    space = pid_namespace(agent)
     before = set(in_namespace(space))   # one of them may be leaving
     answer = []
     t = threading.Thread(target=lambda: answer.append(c.call(
@@ -239,7 +241,8 @@ def cancelled():
     r = c.notify("notifications/cancelled", {"requestId": "long"})
     same((r.status, r.body), (202, b""))
     # the whole tree is gone when that answers, and the slot is free
-    same([p for p in in_namespace(space) if alive(p) and p not in before], [])
+    same([p for p in of_users(in_namespace(space), agent)
+          if p not in before], [])
     t.join(100)
     s = answer[0]["structuredContent"]
     same((s["outcome"], s["stdout"]), ("cancelled", "begun\n"))
