@@ -534,6 +534,9 @@ def confined():
     with Owner(prefix=("setpriv", "--no-new-privs", "--bounding-set",
                        "-all," + rights)) as o:
         same(o.status(secret()), 200)
+        # what it gives back of its memory it has given back by then
+        wait_for(lambda: (lambda c: c["tunnels"] == 1 and c["open"] == 0)(
+            o.counts()), WAIT, "its end")
         pid = o.children()[0]
         with open("/proc/%d/status" % pid) as f:
             found = dict(line.split(":\t", 1) for line in f if ":\t" in line)
