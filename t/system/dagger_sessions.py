@@ -109,7 +109,8 @@ class Owner:
 @test("dagger/transcript")
 def recorded():
     """The engine of these tests first: as the real one, byte for byte."""
-    with Engine() as engine:
+    # what was recorded has no question for health in between
+    with Engine(health=1000) as engine:
         for got, expected in transcript(engine.port):
             same(got, expected)
         same(engine.faults, [])
