@@ -512,6 +512,7 @@ ctl_dagger_silent(ctl_dagger_answer_t *answer, CURL *curl, CURLcode rc,
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
         why = "it closes the connection, or speaks no HTTP; if another "
               "server has that port, give the address of the right one";
         break;
