@@ -206,17 +206,17 @@ class Connection(mock_files.Files):
 
     def peek(self):
         """The preamble and the fields of a small head, not consumed."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         want = wire.PREAMBLE_SIZE
         while True:
             data = self.sock.recv(65536, socket.MSG_PEEK)
-            if not data or time.monotonic() > deadline:
-                raise Close
             if len(data) >= wire.PREAMBLE_SIZE:
                 first = wire.Preamble.decode(data[:wire.PREAMBLE_SIZE])
                 want = wire.PREAMBLE_SIZE + first.head
                 if len(data) >= want or want > 65536:
                     return first, data[wire.PREAMBLE_SIZE:want]
+            if not data or time.monotonic() > deadline:
+                raise Close
             time.sleep(0.002)
 
     def read(self):
