@@ -96,12 +96,28 @@ def wait_for(condition, seconds=20, what="what was waited for"):
         time.sleep(0.02)
 
 
-def alive(pid):
+def stat(pid):
+    """Its state, and when it began."""
     try:
         with open("/proc/%d/stat" % pid) as f:
-            return f.read().rpartition(")")[2].split()[0] != "Z"
+            words = f.read().rpartition(")")[2].split()
+        return words[0], words[19]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return "Z", None
+
+
+class Process(int):
+    """A pid that somebody else may have later: he is not alive() for it."""
+
+    def __new__(cls, pid):
+        self = super().__new__(cls, pid)
+        self.begun = stat(pid)[1]
+        return self
+
+
+def alive(pid):
+    state, begun = stat(pid)
+    return state != "Z" and getattr(pid, "begun", begun) == begun
 
 
 def pid_namespace(pid):
@@ -132,7 +148,7 @@ def of_users(pids, agent):
 
 def in_namespace(name):
     """Host pids of a pid namespace, "pid:[4026532000]" as seen inside."""
-    return [p for p in all_pids() if pid_namespace(p) == name]
+    return [Process(p) for p in all_pids() if pid_namespace(p) == name]
 
 
 def cgroup_of(pid):
@@ -146,7 +162,8 @@ def cgroup_of(pid):
 
 
 def in_cgroup(name):
-    return [p for p in all_pids() if cgroup_of(p) == name and alive(p)]
+    return [Process(p) for p in all_pids()
+            if cgroup_of(p) == name and alive(p)]
 
 
 def cgroup_folders(name):
@@ -409,6 +426,8 @@ http {
             except OSError:
                 return None
         wait_for(up, 30, "nginx")
+        # one of them is enough for an answer
+        wait_for(lambda: self.all_workers(set()), 30, "all workers")
         if self.kind and self.ready:
             self.wait_ready()
 
@@ -568,10 +587,15 @@ http {
                     # valgrind hides the title that nginx gives itself
                     title = f.read()
                     if "worker process" in title or "memcheck" in title:
-                        out.append(pid)
+                        out.append(Process(pid))
             except (FileNotFoundError, ProcessLookupError):
                 pass
         return out
+
+    def all_workers(self, old):
+        """Whether there are as many as configured, beside those."""
+        return "master_process off" in self.options["main"] \
+            or len(set(self.workers()) - old) >= self.options["workers"]
 
     def reload(self, **changes):
         """HUP, and waits until new workers are there."""
@@ -579,7 +603,7 @@ http {
             self.configure(**changes)
         old = set(self.workers())
         os.kill(self.nginx.pid, signal.SIGHUP)
-        wait_for(lambda: set(self.workers()) - old, 20, "new workers")
+        wait_for(lambda: self.all_workers(old), 20, "new workers")
         # the old ones accept until they are told to leave
         wait_for(lambda: all(self.leaving(p) for p in old), 20,
                  "old workers on their way out")
