@@ -12,9 +12,9 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import NGINX, Gateway, alive, cgroup_folders    # noqa: E402
-from gateway import cgroup_of, in_cgroup, loop_devices       # noqa: E402
-from gateway import mounts, wait_for                         # noqa: E402
+from gateway import NGINX, Gateway, Process, alive           # noqa: E402
+from gateway import cgroup_folders, cgroup_of, in_cgroup     # noqa: E402
+from gateway import loop_devices, mounts, wait_for           # noqa: E402
 from service import Service                                  # noqa: E402
 from stream import Stream                                    # noqa: E402
 from tap import backends, check, main, same, test            # noqa: E402
@@ -222,7 +222,7 @@ def upgrade():
         new = wait_for(lambda: pid_file("nginx.pid.oldbin") == pids[0]
                        and pid_file("nginx.pid") not in (0, pids[0])
                        and pid_file("nginx.pid"), 30, "another master")
-        pids.append(new)
+        pids.append(Process(new))
         wait_for(lambda: workers(new), 30, "its workers")
         other.run("up", "true")
         return new
@@ -241,7 +241,8 @@ def upgrade():
                         other.path("logs/error.log")], check=True,
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
-        pids.append(wait_for(lambda: pid_file("nginx.pid"), 20, "a master"))
+        pids.append(Process(wait_for(lambda: pid_file("nginx.pid"), 20,
+                                     "a master")))
         other.wait_ready()
         other.run("up", "echo kept > kept")
         jobs = [later(other.command, "up-a", GO, commandId="a")]

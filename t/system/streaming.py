@@ -18,7 +18,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import Gateway, NGINX, alive, free_port, in_cgroup  # noqa: E402
-from gateway import cgroup_of, token, wait_for               # noqa: E402
+from gateway import Process, cgroup_of, token, wait_for      # noqa: E402
 from hold import HOLD, held, let_go                          # noqa: E402
 from stream import Stream                                    # noqa: E402
 from tap import SANITIZED, check, main, same, test           # noqa: E402
@@ -344,13 +344,14 @@ def upgrade():
                         other.path("logs/error.log")], check=True,
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
-        pids.append(wait_for(lambda: read_pid(other), 20, "a master"))
+        pids.append(Process(wait_for(lambda: read_pid(other), 20,
+                                     "a master")))
         other.wait_ready()
         with Stream(other, "upgrade", COUNTING, commandId="u") as s:
             s.until("stdout")
             os.kill(pids[0], signal.SIGUSR2)
-            pids.append(wait_for(lambda: read_pid(other, pids[0]), 20,
-                                 "another master"))
+            pids.append(Process(wait_for(lambda: read_pid(other, pids[0]), 20,
+                                         "another master")))
             os.kill(pids[0], signal.SIGQUIT)
             for _ in s:
                 pass
