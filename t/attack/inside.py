@@ -15,7 +15,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 import wire                                                  # noqa: E402
 from gateway import TOP, Gateway, alive, all_pids, cgroup_folders  # noqa: E402
 from gateway import cgroup_of, in_namespace, loop_devices    # noqa: E402
-from gateway import mounts, pid_namespace, token, wait_for   # noqa: E402
+from gateway import mounts, pid_namespace, pinned            # noqa: E402
+from gateway import token, wait_for                          # noqa: E402
 from tap import check, main, same, test                      # noqa: E402
 
 g = None
@@ -478,7 +479,7 @@ time.sleep(1000)
     wait_for(lambda: "yes" in g.run("busy", "[ -e /tmp/busy ] && echo yes")
              ["stdout"], 100, "all of it")
     agent = g.agent("busy")
-    space = pid_namespace(agent)
+    space, pin = pid_namespace(agent), pinned(agent)
     group = cgroup_of(agent)
     with open("/proc/%d/cgroup" % agent) as f:
         slot = f.read().split()[-1].rpartition("/")[2]
@@ -495,6 +496,7 @@ time.sleep(1000)
     same(g.delete("busy").status, 204)
     check(time.monotonic() - begin < 100, "DELETE took long")
     wait_for(lambda: not in_namespace(space), 60, "the end of its processes")
+    os.close(pin)
     wait_for(lambda: not any(os.path.isdir(f) for f in folders), 60,
              "the end of its control groups")
     wait_for(lambda: len(os.listdir(g.state + "/slots")) < slots, 60,

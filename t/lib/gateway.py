@@ -127,6 +127,12 @@ def pid_namespace(pid):
         return None
 
 
+def pinned(pid):
+    """A descriptor of its pid namespace: as long as it is open, no other one
+    has that number; that of one that has gone is the next one's."""
+    return os.open("/proc/%d/ns/pid" % pid, os.O_RDONLY)
+
+
 def all_pids():
     return [int(n) for n in os.listdir("/proc") if n.isdigit()]
 

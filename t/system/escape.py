@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import TOP, Gateway, alive, in_namespace        # noqa: E402
-from gateway import pid_namespace, wait_for                  # noqa: E402
+from gateway import pid_namespace, pinned, wait_for          # noqa: E402
 from tap import backends, check, main, same, test            # noqa: E402
 
 backends("local", why="isolation")
@@ -772,12 +772,14 @@ def hidden_survivors():
     started, processes = (int(n) for n in r["stdout"].split())
     same(started, 25, "tricks")
     check(processes > 20, "processes", r)
-    space = g.output("hidden", "readlink /proc/self/ns/pid").strip()
+    agent = g.agent("hidden")
+    space, pin = pid_namespace(agent), pinned(agent)
     pids = in_namespace(space)
     check(len(pids) > 20, "seen from the host", len(pids))
     same(g.delete("hidden").status, 204)
     wait_for(lambda: not in_namespace(space), 60, "the end of all of them")
-    same([p for p in pids if alive(p) and p in in_namespace(space)], [])
+    os.close(pin)
+    wait_for(lambda: not any(alive(p) for p in pids), 60, "their end")
 
 
 @test("escape/hidden-survivors-of-a-command")

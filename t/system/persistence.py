@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 from gateway import Gateway, alive, in_namespace             # noqa: E402
-from gateway import pid_namespace, wait_for                  # noqa: E402
+from gateway import pid_namespace, pinned, wait_for          # noqa: E402
 from hold import HOLD, held, let_go                          # noqa: E402
 from tap import BACKEND, check, main, same, test             # noqa: E402
 
@@ -160,9 +160,11 @@ def runner_terminated():
     --ephemeral it ends everything: here it is ephemeral."""
     with Gateway(pool=1) as h:
         h.run("term", "true")
-        name = h.output("term", "readlink /proc/self/ns/pid").strip()
+        pid = h.agent("term")
+        name, pin = pid_namespace(pid), pinned(pid)
         h.stop_runner(signal.SIGTERM)
         wait_for(lambda: not in_namespace(name), 20, "the end of it")
+        os.close(pin)
         h.start_runner()
         h.wait_ready()
 

@@ -15,7 +15,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
 import packages                                              # noqa: E402
 from gateway import Gateway, alive, cgroup_of, in_cgroup     # noqa: E402
-from gateway import loop_devices, mounts, wait_for           # noqa: E402
+from gateway import in_namespace, loop_devices, mounts       # noqa: E402
+from gateway import pid_namespace, pinned, wait_for          # noqa: E402
 from tap import backends, check, main, same, test            # noqa: E402
 
 backends("local", why="home")
@@ -276,6 +277,18 @@ def many_uploads():
     same(*sums.splitlines())
 
 
+def slot_of(sandbox):
+    """The number of its slot."""
+    for path in glob.glob(g.state + "/slots/*/record"):
+        try:
+            with open(path) as f:
+                if "\nid %s\n" % sandbox in f.read():
+                    return path.split("/")[-2]
+        except OSError:
+            pass
+    raise AssertionError("no slot of " + sandbox)
+
+
 @test("persistence/delete-all", seconds=800)
 def delete_all():
     """Deep trees, a full disk, stopped processes, what can't be removed: all
@@ -298,27 +311,18 @@ def delete_all():
           "there is room")
     pid = g.agent("all")
     sandbox = g.run("all", "true")["sandboxId"]
-    space = os.readlink("/proc/%d/ns/mnt" % pid)
-    disks = set(loop_devices(g.dir))
-    slots = set(os.listdir(g.state + "/slots"))
+    space, pin = pid_namespace(pid), pinned(pid)
+    check(len(in_namespace(space)) > 2, "processes", in_namespace(space))
+    slot = "%s/slots/%s/" % (g.state, slot_of(sandbox))
+    check(loop_devices(slot), "no disk in", slot)
     begun = time.monotonic()
     same(g.delete("all").status, 204)
     check(time.monotonic() - begun < 100, "deletion takes long")
     same(g.status("all")["state"], "none")
-
-    def spaces():
-        out = set()
-        for path in glob.glob("/proc/[0-9]*/ns/mnt"):
-            try:
-                out.add(os.readlink(path))
-            except OSError:
-                pass
-        return out
-    wait_for(lambda: space not in spaces(), 20, "the end of its processes")
-    wait_for(lambda: len(set(loop_devices(g.dir)) & disks) < len(disks), 20,
-             "the end of its disk")
-    wait_for(lambda: len(slots & set(os.listdir(g.state + "/slots")))
-             < len(slots), 20, "the end of its slot")
+    wait_for(lambda: not in_namespace(space), 20, "the end of its processes")
+    os.close(pin)
+    wait_for(lambda: not loop_devices(slot), 20, "the end of its disk")
+    wait_for(lambda: not os.path.exists(slot), 20, "the end of its slot")
     same([m for m in mounts(sandbox)], [])
     wait_for(lambda: not os.listdir(g.dir + "/store/.trash"), 20,
              "an empty trash")
