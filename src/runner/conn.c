@@ -17,6 +17,7 @@
 
 #include "bound.h"
 #include "conn.h"
+#include "container.h"
 #include "egress.h"
 #include "file.h"
 #include "listen.h"
@@ -524,6 +525,7 @@ runner_conn_wait_again(runner_conn_t *conn, runner_sandbox_t *sandbox)
     if (conn->deadline == 0) {
         conn->deadline = loop->now + (sandbox != NULL ? RUNNER_CREATE_WAIT
                                                       : RUNNER_REMOVE_WAIT);
+        conn->last = conn->deadline + RUNNER_CREATE_LINE;
     }
 
     if (runner_conn_watch(conn) == -1) {
@@ -540,6 +542,8 @@ runner_conn_wait_again(runner_conn_t *conn, runner_sandbox_t *sandbox)
 static void
 runner_conn_waited(runner_conn_t *conn)
 {
+    uint64_t  due;
+
     if (conn->runner->loop.now >= conn->deadline) {
 
         if (conn->sandbox == NULL) {
@@ -552,6 +556,19 @@ runner_conn_waited(runner_conn_t *conn)
             runner_conn_refuse(conn, "version_mismatch", "The sandbox is at "
                                "work with an agent of another release; it is "
                                "started again when it is idle.", 10);
+            return;
+        }
+
+        /* of many that come at once each has his time when it is his turn */
+
+        due = conn->sandbox->container != NULL
+              ? runner_container_due(conn->sandbox->container) : 0;
+
+        if (due > conn->runner->loop.now
+            && conn->last > conn->runner->loop.now)
+        {
+            conn->deadline = due < conn->last ? due : conn->last;
+            runner_conn_ping(conn, 1);
             return;
         }
 

@@ -304,6 +304,26 @@ runner_container_usable(const runner_container_t *container)
 }
 
 
+uint64_t
+runner_container_due(const runner_container_t *container)
+{
+    uint64_t   begun;
+    runner_t  *runner;
+
+    runner = container->runner;
+
+    if (container->state != RUNNER_CONTAINER_STARTING
+        && container->state != RUNNER_CONTAINER_OPENING)
+    {
+        return 0;
+    }
+
+    begun = runner_jobs_begun(&runner->jobs, &container->job);
+
+    return (begun ? begun : runner->loop.now) + RUNNER_CREATE_WAIT;
+}
+
+
 void
 runner_container_end(runner_container_t *container, sandbox_outcome_e outcome,
     int destroy)

@@ -63,5 +63,8 @@ runner_container_t *runner_container_dying(runner_t *runner,
 /* 1: connections can be handed to it. */
 int runner_container_usable(const runner_container_t *container);
 
+/* Until when, in ms, it may be made: others may come first.  0: it is not. */
+uint64_t runner_container_due(const runner_container_t *container);
+
 
 #endif /* RUNNER_CONTAINER_H */

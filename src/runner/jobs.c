@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "file.h"
 #include "jobs.h"
 
 
@@ -114,12 +115,26 @@ runner_jobs_add(runner_jobs_t *jobs, runner_job_t *job)
 {
     runner_error_init(&job->err);
     job->rc = 0;
+    job->begun = 0;
     jobs->pending++;
 
     pthread_mutex_lock(&jobs->lock);
     runner_job_append(&jobs->waiting, job);
     pthread_cond_signal(&jobs->wake);
     pthread_mutex_unlock(&jobs->lock);
+}
+
+
+uint64_t
+runner_jobs_begun(runner_jobs_t *jobs, const runner_job_t *job)
+{
+    uint64_t  begun;
+
+    pthread_mutex_lock(&jobs->lock);
+    begun = job->begun;
+    pthread_mutex_unlock(&jobs->lock);
+
+    return begun;
 }
 
 
@@ -151,6 +166,7 @@ runner_jobs_thread(void *data)
             continue;
         }
 
+        job->begun = runner_now_ms();
         pthread_mutex_unlock(&jobs->lock);
 
         if (job->low && jobs->can_nice) {

@@ -25,6 +25,7 @@ struct runner_job_s {
     void           (*done)(runner_job_t *job);
     void            *data;
     int              low;                /* it may take its time */
+    uint64_t         begun;              /* ms, by a thread; under the lock */
     int              rc;                 /* for run() to leave to done() */
     runner_error_t   err;
     runner_job_t    *next;
@@ -64,6 +65,9 @@ void runner_jobs_raise(const runner_jobs_t *jobs, pid_t pid);
 
 /* From the loop only. */
 void runner_jobs_add(runner_jobs_t *jobs, runner_job_t *job);
+
+/* When, in ms; 0: it waits for a thread that has time for it. */
+uint64_t runner_jobs_begun(runner_jobs_t *jobs, const runner_job_t *job);
 
 
 #endif /* RUNNER_JOBS_H */

@@ -37,6 +37,7 @@
 #define RUNNER_FAILURES_MS     10000
 
 #define RUNNER_CREATE_WAIT     30000             /* ms */
+#define RUNNER_CREATE_LINE     90000             /* more, behind others */
 #define RUNNER_REMOVE_WAIT     120000            /* DELETE, RESET: whatever */
 #define RUNNER_READY_WAIT      5000
 #define RUNNER_ADOPT_WAIT      30000             /* a host that just boots */
@@ -84,6 +85,7 @@ struct runner_conn_s {
     int                   ungranted;     /* sent without a run slot */
     uint32_t              serial;
     uint64_t              deadline;      /* ms, of all its waiting */
+    uint64_t              last;          /* ms, of its waiting in line, too */
     size_t                lingered;      /* bytes read away */
     unsigned              before;        /* DELETE: the state it found */
     uint64_t              held_until;    /* ms, for its policy; 0: not yet */

@@ -95,6 +95,9 @@ static void uncounted(void);
 static void claims(void);
 static void based(void);
 static void bounds(void);
+static void in_line(void);
+static void wait_for_end(runner_job_t *job);
+static void forget(runner_job_t *job);
 static runner_container_t *bound_agent(char session);
 static void give_back(unsigned agent, int flood);
 
@@ -115,6 +118,7 @@ main(void)
     claims();
     based();
     bounds();
+    in_line();
 
     finish();
 
@@ -592,6 +596,81 @@ give_back(unsigned agent, int flood)
     close(pair[0]);
     close(pair[1]);
     close(fds[1]);
+}
+
+
+/* of many that come at once each has its time when it is its turn */
+
+static void
+in_line(void)
+{
+    int                fd, ends[2];
+    uint8_t            ping[SANDBOX_WIRE_FRAME_SIZE];
+    unsigned           i, n;
+    runner_job_t       jobs[sizeof(runner.jobs.threads)
+                            / sizeof(runner.jobs.threads[0])];
+    runner_conn_t     *conn;
+    runner_sandbox_t  *sandbox;
+
+    n = made();
+
+    if (pipe2(ends, O_CLOEXEC) == -1) {
+        exit(1);
+    }
+
+    for (i = 0; i < runner.jobs.nthreads; i++) {
+        memset(&jobs[i], 0, sizeof(jobs[i]));
+        jobs[i].run = wait_for_end;
+        jobs[i].done = forget;
+        jobs[i].data = &ends[0];
+        runner_jobs_add(&runner.jobs, &jobs[i]);
+    }
+
+    fd = client('z', SANDBOX_OPERATION_COMMAND);
+    serve();
+
+    sandbox = sandbox_of('z');
+    conn = sandbox->waiting.first;
+
+    if (!ok(conn != NULL, "it waits for its sandbox")) {
+        exit(1);
+    }
+
+    conn->deadline = 1;
+    due(&conn->timer);
+    is_number(sandbox->waiting.n, 1, "it waits longer, as others come first");
+    ok(conn->deadline > runner.loop.now, "and has its time from now on");
+    is_number(recv(fd, ping, sizeof(ping), MSG_DONTWAIT), sizeof(ping),
+              "it has a sign of life");
+    is_number(ping[4], SANDBOX_FRAME_PING, "which is a PING");
+
+    conn->deadline = 1;
+    conn->last = 1;
+    due(&conn->timer);
+    is_number(sandbox->waiting.n, 0, "but not for ever");
+    ok(refused(fd, "sandbox_failed"), "it is told so");
+    close(fd);
+
+    close(ends[1]);
+    until_agent(n + 1);
+    close(ends[0]);
+}
+
+
+static void
+wait_for_end(runner_job_t *job)
+{
+    char  byte;
+
+    while (read(*(int *) job->data, &byte, 1) == -1 && errno == EINTR) {
+        /* void */
+    }
+}
+
+
+static void
+forget(runner_job_t *job)
+{
 }
 
 
