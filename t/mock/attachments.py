@@ -639,6 +639,7 @@ def delete_all():
     left = glob.glob(g.store + "/*/*/*/gone")[0]
     os.rename(left, g.store + "/.trash/0123456789abcdef01234567")
     g.expected.append("exited on signal 9")
+    wait_for(lambda: len(g.workers()) == 2, 20, "two workers, no old ones")
     os.kill(g.workers()[0], signal.SIGKILL)
     wait_for(lambda: not os.listdir(g.store + "/.trash"), 20,
              "an empty trash")

@@ -229,7 +229,8 @@ def death():
         for t in threads:
             t.start()
         time.sleep(0.2 + 0.07 * turn)
-        old = g.workers()
+        old = wait_for(lambda: len(g.workers()) == 2 and g.workers(), 20,
+                       "two workers, no old ones")
         for pid in old:
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda gone=old: not any(alive(p) for p in gone), 20,

@@ -136,7 +136,7 @@ def begun(name):
 def kill_workers():
     """All of them, and until they are dead: none takes another connection."""
     g.expected.append("exited on signal 9")
-    old = g.workers()
+    old = workers()
     for pid in old:
         os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not any(alive(p) for p in old), 20, "their end")
