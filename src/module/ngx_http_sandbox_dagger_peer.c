@@ -17,8 +17,6 @@
 #define NGX_HTTP_SANDBOX_PEER_PAUSES   160
 #define NGX_HTTP_SANDBOX_PEER_SILENT   4000      /* sooner, without a word */
 
-#define NGX_HTTP_SANDBOX_PEER_SILENCES 4         /* then it was no accident */
-
 
 static void ngx_http_sandbox_peer_resolved(ngx_resolver_ctx_t *resolving);
 static ngx_uint_t ngx_http_sandbox_peer_astray(ngx_http_sandbox_session_t *s,
@@ -185,25 +183,17 @@ ngx_http_sandbox_peer_found(ngx_http_sandbox_session_t *s)
 static ngx_int_t
 ngx_http_sandbox_peer_retry(ngx_http_sandbox_session_t *s)
 {
-    ngx_uint_t      reached;
     ngx_msec_int_t  left;
 
     left = (ngx_msec_int_t) (s->until - ngx_current_msec);
 
     if (s->silent) {
 
-        /*
-         * Who is busy is silent, too: where others are reached it may be so.
-         * A machine that stood still was so once, however long.
-         */
+        /* who is busy is silent, too: where others are reached it may be so */
 
-        reached = ngx_http_sandbox_engine_reached(s->zone, s->engine);
-
-        if (++s->silences >= (reached ? 2 : 1)
-                             * NGX_HTTP_SANDBOX_PEER_SILENCES)
-        {
-            left -= (reached ? 1 : 2) * NGX_HTTP_SANDBOX_PEER_SILENT;
-        }
+        left -= ngx_http_sandbox_engine_reached(s->zone, s->engine)
+                ? NGX_HTTP_SANDBOX_PEER_SILENT
+                : 2 * NGX_HTTP_SANDBOX_PEER_SILENT;
     }
 
     if (left <= 0) {

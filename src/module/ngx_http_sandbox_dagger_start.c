@@ -507,7 +507,6 @@ ngx_http_sandbox_dagger_started(ngx_http_sandbox_session_t *s)
 
         s->until = ngx_current_msec + NGX_HTTP_SANDBOX_DAGGER_COMING;
         s->pause = NGX_HTTP_SANDBOX_DAGGER_PAUSE;
-        s->silences = 0;
     }
 
     return ngx_http_sandbox_peer_resolve(s);

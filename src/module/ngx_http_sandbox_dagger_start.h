@@ -55,7 +55,6 @@ struct ngx_http_sandbox_session_s {
     ngx_uint_t                     looks;        /* at the zone, so far, */
     ngx_uint_t                     least;        /* and so many at least */
     ngx_uint_t                     heard;        /* of the owner, before */
-    ngx_uint_t                     silences;     /* of an agent's start */
 
     /* the connection, before and while the upstream has it */
     ngx_peer_connection_t          peer;
