@@ -6,8 +6,9 @@ what comes meanwhile has come before its next step.
     h.hear()                    # it stands there now
     h.go()
 
-`there(call, value)` is asked at each call, in a child of ours that traces the
-process: before it with a value of None, and afterwards.
+`there(call, value, first)` is asked at each call, in a child of ours that
+traces the process: before it with a value of None, and afterwards; `first` is
+the first argument.
 """
 
 import ctypes
@@ -16,31 +17,43 @@ import os
 import platform
 import select
 import signal
+import socket
 import struct
 
 from kill_at import INTERRUPT, SEIZE, SYSCALL, SYSCALL_INFO
 from kill_at import TRACESYSGOOD, WALL, ptrace
 from tap import check, same
 
-RECEIVE, CONNECT = {"x86_64": (45, 42),
-                    "aarch64": (207, 203)}[platform.machine()]
+RECEIVE = {"x86_64": 45, "aarch64": 207}[platform.machine()]
+GETFD = 438                             # of a pidfd
 
 
-def silent(call, value):
+def silent(call, value, first):
     """It has found a connection silent."""
     return call == RECEIVE and value == -errno.EAGAIN
 
 
 class Reading:
-    """It is about to read, first after it has connected."""
+    """It is about to read something of which that is true."""
 
-    def __init__(self):
-        self.connected = False
+    def __init__(self, pid, true):
+        self.pidfd = os.pidfd_open(pid)
+        self.true = true
+        self.libc = ctypes.CDLL(None, use_errno=True)
 
-    def __call__(self, call, value):
-        if call == CONNECT and value is not None:
-            self.connected = True
-        return self.connected and call == RECEIVE and value is None
+    def __call__(self, call, value, first):
+        return call == RECEIVE and value is None \
+            and self.true(self.peek(first))
+
+    def peek(self, number):
+        fd = self.libc.syscall(GETFD, self.pidfd, number, 0)
+        if fd < 0:
+            return b""
+        with socket.socket(fileno=fd) as sock:
+            try:
+                return sock.recv(4096, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            except OSError:
+                return b""
 
 
 class HoldAt:
@@ -74,7 +87,7 @@ class HoldAt:
     def trace(self, said, turn):
         os.close(self.turn)
         info = ctypes.create_string_buffer(128)
-        call, traced = 0, False
+        call, first, traced = 0, 0, False
         ptrace(SEIZE, self.pid, 0, TRACESYSGOOD)
         ptrace(INTERRUPT, self.pid)
         while True:
@@ -88,10 +101,10 @@ class HoldAt:
             elif os.WSTOPSIG(status) == signal.SIGTRAP | 0x80:
                 ptrace(SYSCALL_INFO, self.pid, len(info),
                        ctypes.addressof(info))
-                value, = struct.unpack_from("=q", info, 24)
+                value, argument = struct.unpack_from("=qq", info, 24)
                 if info[0] == b"\1":
-                    call, value = value, None
-                if self.there(call, value):
+                    call, first, value = value, argument, None
+                if self.there(call, value, first):
                     os.write(said, b"there")
                     os.read(turn, 1)
                     return

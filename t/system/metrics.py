@@ -10,6 +10,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
+import wire                                                  # noqa: E402
 from gateway import Gateway, token, wait_for                 # noqa: E402
 from hold import HOLD, held, let_go                          # noqa: E402
 from hold_at import HoldAt, Reading                          # noqa: E402
@@ -148,8 +149,13 @@ def stood_still():
         w.run("still", "true")
         files = "/proc/%d/root/home/sandbox/" % w.agent("still")
         before = read(w)
-        worker = HoldAt(w.workers()[0], Reading())
-        t = held(lambda: w.run("still", "sleep 1; touch done"))
+        pid = w.workers()[0]
+        # the frame that says that this command is accepted
+        worker = HoldAt(pid, Reading(pid, lambda data: data[4:5]
+                                     == bytes([wire.HEAD])
+                                     and b"late-result" in data))
+        t = held(lambda: w.run("still", "sleep 1; touch done",
+                               commandId="late-result"))
         worker.hear()
         wait_for(lambda: os.path.exists(files + "done"), 60, "its end")
         time.sleep(0.5)                 # and its result
