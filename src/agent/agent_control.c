@@ -182,7 +182,8 @@ agent_control_state(void)
      * An idle one is, and one that only what was left running keeps busy.
      */
 
-    if ((now[0] == 0 && now[1] == 0 && now[2] == 0)
+    if ((now[0] == 0 && now[1] == 0
+         && (now[2] == 0 || agent_control_told[0]))
         || (now[2] && (agent_control_told[2] == 0
                        || agent_control_told[2] == UINT64_MAX))
         || (now[4] == 0) != (agent_control_told[4] == 0))

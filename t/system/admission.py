@@ -125,6 +125,15 @@ def told():
                 found = r.client.answer(s).result
         same((found["RUNNING"], found["COMMANDS"]), (0, 2))
 
+        # nor where what is left running keeps the sandbox busy
+        same(r.command("told", "sleep 300 > /dev/null & echo").outcome, "exit")
+        for n in range(3):
+            t = held(lambda: r.command("told", HOLD, wall_ms=600000))
+            wait_for(lambda: status() == (1, 3 + n), 60, "it runs")
+            let_go_of(r, "told")
+            same(t.result().outcome, "exit")
+            same(status(), (0, 4 + n))
+
 
 @test("concurrency/creation-does-not-fill-the-queue", seconds=60)
 def creation():
