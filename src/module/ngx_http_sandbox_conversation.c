@@ -66,6 +66,14 @@ ngx_http_sandbox_delete_handler(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    /* a mark that no thread has come to would be made behind the drop */
+
+    if (ngx_http_sandbox_session_keys(r, ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_http_sandbox_conversations_unmark(r, ctx);
+
     if (ngx_http_sandbox_store_run(op, ngx_http_sandbox_delete_drop)
         != NGX_OK)
     {

@@ -43,6 +43,7 @@ typedef struct {
     sandbox_store_fault_t          fault;
     ngx_pool_t                    *pool;
     ngx_atomic_t                  *mark;
+    ngx_atomic_uint_t              value;        /* there, until a DELETE */
     uint64_t                       limit;        /* of the tenant's bytes */
 } ngx_http_sandbox_mark_t;
 
@@ -656,6 +657,7 @@ ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
     m = task->ctx;
     m->pool = pool;
     m->mark = mark;
+    m->value = value;
     m->limit = slcf->quota.tenant_size;
 
     if (ngx_http_sandbox_store_place(r, ctx, &ctx->conversation, &m->place)
@@ -668,10 +670,13 @@ ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
     task->event.data = m;
     task->event.handler = ngx_http_sandbox_mark_done;
 
+    *mark = value;
+
     if (ngx_thread_task_post(slcf->main->thread_pool, task) == NGX_OK) {
-        *mark = value;
         return;
     }
+
+    *mark = 0;
 
 failed:
 
@@ -690,7 +695,8 @@ ngx_http_sandbox_mark_thread(void *data, ngx_log_t *log)
 {
     ngx_http_sandbox_mark_t *m = data;
 
-    (void) sandbox_store_mark(&m->place, m->limit, &m->fault);
+    (void) sandbox_store_mark(&m->place, m->limit, m->mark, m->value,
+                              &m->fault);
 }
 
 

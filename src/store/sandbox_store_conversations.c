@@ -36,7 +36,8 @@ static unsigned sandbox_store_conversation_files(int dir,
 
 unsigned
 sandbox_store_mark(const sandbox_store_place_t *place,
-    uint64_t limit, sandbox_store_fault_t *fault)
+    uint64_t limit, const volatile unsigned long *wanted, unsigned long value,
+    sandbox_store_fault_t *fault)
 {
     int                    fd;
     char                   path[SANDBOX_STORE_MAX_PATH];
@@ -64,6 +65,13 @@ sandbox_store_mark(const sandbox_store_place_t *place,
 
     if (status != SANDBOX_STORE_OK) {
         return status;
+    }
+
+    /* who drops it says so first, and then waits for this lock */
+
+    if (wanted != NULL && *wanted != value) {
+        sandbox_store_unlock(&lock, 0, 0);
+        return sandbox_store_refused(fault, SANDBOX_STORE_OK, 0);
     }
 
     /* names cost nothing else, and may be as many as there are inodes */

@@ -79,7 +79,7 @@ sandbox_store_engine_write(const sandbox_store_place_t *place,
     struct stat      st;
     struct timespec  times[2];
 
-    status = sandbox_store_mark(place, limit, fault);
+    status = sandbox_store_mark(place, limit, NULL, 0, fault);
 
     if (status != SANDBOX_STORE_OK) {
         return status;

@@ -220,19 +220,32 @@ forgotten(void)
 static void
 full(void)
 {
-    uint64_t  before;
+    uint64_t                before;
+    volatile unsigned long  wanted;
+
+    wanted = 8;
 
     before = usage();
     (void) sandbox_store_place(&place, root, "r", 1, tenant, user, "full", 4);
 
     is_number(sandbox_store_mark(&place, before + SANDBOX_STORE_BLOCK - 1,
-                                 &fault),
+                                 NULL, 0, &fault),
               SANDBOX_STORE_TENANT_FULL, "a tenant without room for a mark");
     is_number(list(NULL, 0), 3, "it is not listed");
-    is_number(sandbox_store_mark(&place, before + SANDBOX_STORE_BLOCK, &fault),
+
+    /* a thread that comes late, and finds that it was dropped meanwhile */
+
+    is_number(sandbox_store_mark(&place, before + SANDBOX_STORE_BLOCK,
+                                 &wanted, 7, &fault),
+              SANDBOX_STORE_OK, "a mark that nobody wants any more");
+    is_number(list(NULL, 0), 3, "it is not listed");
+    is_number(usage(), before, "nor counted");
+    is_number(sandbox_store_mark(&place, before + SANDBOX_STORE_BLOCK,
+                                 &wanted, 8, &fault),
               SANDBOX_STORE_OK, "with room for one");
+    is_number(list(NULL, 0), 4, "one that is wanted is listed");
     is_number(usage(), before + SANDBOX_STORE_BLOCK, "which is counted");
-    is_number(sandbox_store_mark(&place, 0, &fault), SANDBOX_STORE_OK,
+    is_number(sandbox_store_mark(&place, 0, NULL, 0, &fault), SANDBOX_STORE_OK,
               "one that is there takes no more");
     is_number(usage(), before + SANDBOX_STORE_BLOCK, "and is not counted twice");
     is_number(sandbox_store_drop(&place, &fault), SANDBOX_STORE_OK, "dropped");
@@ -326,8 +339,8 @@ mark(const char *name)
 {
     (void) sandbox_store_place(&place, root, "r", 1, tenant, user, name,
                                strlen(name));
-    is_number(sandbox_store_mark(&place, 1 << 20, &fault), SANDBOX_STORE_OK,
-              "a mark of %.20s", name);
+    is_number(sandbox_store_mark(&place, 1 << 20, NULL, 0, &fault),
+              SANDBOX_STORE_OK, "a mark of %.20s", name);
 }
 
 
