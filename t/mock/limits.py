@@ -71,6 +71,10 @@ def foreign_timeouts():
         "limit_req_zone $binary_remote_addr zone=all:1m rate=1000r/s;"),
         location="sandbox_file_size 32m; limit_req zone=all burst=1000;")
     g.options["http"] += "sandbox_store %s/store;" % g.dir
+    g.options["location"] += "sandbox_realm both;"
+    g.options["server"] = "location /patient/ { sandbox on; " \
+        "sandbox_jwt_secret_file %s/jwt.key; sandbox_realm both; " \
+        "send_timeout 10m; }" % g.dir
     with g:
         same(g.run("slow", "mock: head sleep=2 stdout=ok")["stdout"], "ok")
         same(g.run("slow", "mock: sleep=2 stdout=ok")["stdout"], "ok")
@@ -85,6 +89,10 @@ def foreign_timeouts():
                 "Range": "bytes=%d-%d" % (first, first + piece - 1)})
             check((r.status, r.body) == (206, body[first:first + piece]),
                   "another file", first, r.status, len(r.body))
+        # and all of it at once, beside the others of nginx's settings
+        r = g.request("GET", "/patient/" + at)
+        check((r.status, r.body) == (200, body), "another file", r.status,
+              len(r.body))
         r = g.request("PUT", at, body + bytes(13 << 20))
         same((r.status, r.json["code"]), (413, "file_too_large"))
 
