@@ -13,8 +13,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import (BUILD, Gateway, in_namespace, of_users,      # noqa: E402
-                     pid_namespace, token, wait_for)
+from gateway import (BUILD, Gateway, alive, in_namespace,         # noqa: E402
+                     of_users, pid_namespace, token, wait_for)
 from hold import HOLD, let_go                                     # noqa: E402
 from tap import check, main, same, test                           # noqa: E402
 
@@ -57,6 +57,15 @@ def processes(conversation):
     """Host pids of what commands have started in its sandbox."""
     agent = g.agent(conversation)
     return of_users(in_namespace(pid_namespace(agent)), agent)
+
+
+def nothing_left(conversation):
+    """Of commands at once, of what the agent itself had for them soon."""
+    same(processes(conversation), [])
+    agent = g.agent(conversation)
+    space = pid_namespace(agent)
+    wait_for(lambda: [p for p in in_namespace(space) if alive(p)] == [agent],
+             20, "the end of what the agent had for it")
 
 
 @test("ctl/streams-promptly")
@@ -134,7 +143,7 @@ def ctrl_c():
         process.send_signal(number)
         same(finish(process), (b"", b"", 128 + number))
         # the answer to the cancelling comes when the tree is gone
-        same(processes("live"), [])
+        nothing_left("live")
     r = g.request("GET", "v1/conversations/live/commands?limit=9").json
     check(any(c["outcome"] == "cancelled" for c in r["commands"]), r)
 
@@ -184,7 +193,7 @@ def terminal():
     read_to(fd, b"go\r\n")
     os.write(fd, b"\x03")
     same(terminal_status(pid, fd), 130)
-    same(processes("live"), [])
+    nothing_left("live")
 
 
 def counted(conversation, disturb):
@@ -285,7 +294,7 @@ def cancel():
     name = name.decode().strip()
     wait_for(lambda: processes("live"), 10, "its processes")
     same(ctl("cancel", "live", name), (b"", b"", 0))
-    same(processes("live"), [])
+    nothing_left("live")
     line = [ln for ln in ctl("ps", "live")[0].decode().splitlines()
             if ln.startswith(name)]
     check("cancelled" in line[0], "ps:", line)

@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../lib")
 
-from gateway import Gateway, in_namespace, of_users          # noqa: E402
+from gateway import Gateway, alive, in_namespace, of_users   # noqa: E402
 from gateway import pid_namespace, wait_for                  # noqa: E402
 from hold import HOLD, held, let_go                          # noqa: E402
 from mcp import LEGACY, MODERN, Client, holds, text_of        # noqa: E402
@@ -243,6 +243,9 @@ def cancelled():
     # the whole tree is gone when that answers, and the slot is free
     same([p for p in of_users(in_namespace(space), agent)
           if p not in before], [])
+    wait_for(lambda: not [p for p in in_namespace(space)
+                          if alive(p) and p not in before], 20,
+             "the end of what the agent had for it")
     t.join(100)
     s = answer[0]["structuredContent"]
     same((s["outcome"], s["stdout"]), ("cancelled", "begun\n"))
