@@ -308,7 +308,7 @@ def overwrite():
     same((r.status, r.json["code"]), (400, "bad_request"))
 
 
-@test("files/list-large")
+@test("files/list-large", seconds=900)
 def large_list():
     with_names = ["file %03d" % i for i in range(240)]
     c = g.connect()

@@ -197,7 +197,7 @@ def new():
     same(staged("new201"), {"a": 1}, "asked again, since another changed")
 
 
-@test("more conversations than the zone has room for")
+@test("more conversations than the zone has room for", 900)
 def crowded():
     for i in range(120):
         put("crowd%d" % i, "n" * 200 + str(i), b"x" * i)

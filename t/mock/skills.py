@@ -546,7 +546,8 @@ def staged(conversation, command="true"):
     return found, request, result["stagingNotices"]
 
 
-@test("files/skills: a command names them, and brings what is asked for")
+@test("files/skills: a command names them, and brings what is asked for",
+      seconds=900)
 def stage():
     def tag(data):
         return hashlib.sha256(data).hexdigest()[:32]
