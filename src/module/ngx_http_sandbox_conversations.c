@@ -19,6 +19,11 @@
     (SANDBOX_STORE_MAX_LIST * (NGX_HTTP_SANDBOX_CONVERSATIONS_ENTRY          \
                                + sizeof(ngx_buf_t)) + 65536)
 
+/* what no hour is: the same one, after its DELETE */
+
+#define ngx_http_sandbox_mark_dropped(value)                                  \
+    (((value) & ~(ngx_atomic_uint_t) 0xff) | 0x80)
+
 
 struct ngx_http_sandbox_conversations_s {
     size_t                         limit;
@@ -43,7 +48,7 @@ typedef struct {
     sandbox_store_fault_t          fault;
     ngx_pool_t                    *pool;
     ngx_atomic_t                  *mark;
-    ngx_atomic_uint_t              value;        /* there, until a DELETE */
+    ngx_atomic_uint_t              dropped;      /* there after a DELETE */
     uint64_t                       limit;        /* of the tenant's bytes */
 } ngx_http_sandbox_mark_t;
 
@@ -589,7 +594,10 @@ ngx_http_sandbox_conversations_render(ngx_http_request_t *r,
 }
 
 
-/* its place in the zone, and what stands there if it was told this hour */
+/*
+ * Its place in the zone, and what stands there if it was told this hour.
+ * Others have that place, too, and may write there at any time.
+ */
 
 static ngx_atomic_t *
 ngx_http_sandbox_mark_of(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
@@ -602,7 +610,7 @@ ngx_http_sandbox_mark_of(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
     n = sandbox_get64(ctx->session);
 
     *value = (ngx_atomic_uint_t) ((n & ~(uint64_t) 0xff)
-                                  | ((ngx_time() / 3600) & 0xff));
+                                  | ((ngx_time() / 3600) & 0x7f));
 
     return &smcf->zone.marks->mark[sandbox_get16(ctx->session + 8)
                                    % NGX_HTTP_SANDBOX_MARKS];
@@ -617,7 +625,7 @@ ngx_http_sandbox_conversations_unmark(ngx_http_request_t *r,
     ngx_atomic_uint_t   value;
 
     mark = ngx_http_sandbox_mark_of(r, ctx, &value);
-    *mark = 0;
+    *mark = ngx_http_sandbox_mark_dropped(value);
 }
 
 
@@ -657,7 +665,7 @@ ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
     m = task->ctx;
     m->pool = pool;
     m->mark = mark;
-    m->value = value;
+    m->dropped = ngx_http_sandbox_mark_dropped(value);
     m->limit = slcf->quota.tenant_size;
 
     if (ngx_http_sandbox_store_place(r, ctx, &ctx->conversation, &m->place)
@@ -695,7 +703,7 @@ ngx_http_sandbox_mark_thread(void *data, ngx_log_t *log)
 {
     ngx_http_sandbox_mark_t *m = data;
 
-    (void) sandbox_store_mark(&m->place, m->limit, m->mark, m->value,
+    (void) sandbox_store_mark(&m->place, m->limit, m->mark, m->dropped,
                               &m->fault);
 }
 

@@ -41,7 +41,7 @@ void ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
 u_char *ngx_http_sandbox_render_sandbox(u_char *p,
     ngx_http_sandbox_result_t *result);
 
-/* It was taken out of the store. */
+/* It is being taken out of the store, or was: marks on their way end. */
 void ngx_http_sandbox_conversations_unmark(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);
 

@@ -36,8 +36,8 @@ static unsigned sandbox_store_conversation_files(int dir,
 
 unsigned
 sandbox_store_mark(const sandbox_store_place_t *place,
-    uint64_t limit, const volatile unsigned long *wanted, unsigned long value,
-    sandbox_store_fault_t *fault)
+    uint64_t limit, const volatile unsigned long *state,
+    unsigned long dropped, sandbox_store_fault_t *fault)
 {
     int                    fd;
     char                   path[SANDBOX_STORE_MAX_PATH];
@@ -69,7 +69,7 @@ sandbox_store_mark(const sandbox_store_place_t *place,
 
     /* who drops it says so first, and then waits for this lock */
 
-    if (wanted != NULL && *wanted != value) {
+    if (state != NULL && *state == dropped) {
         sandbox_store_unlock(&lock, 0, 0);
         return sandbox_store_refused(fault, SANDBOX_STORE_OK, 0);
     }

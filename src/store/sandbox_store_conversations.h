@@ -31,12 +31,12 @@ typedef struct {
 /*
  * A sandbox is made for it, or used: it is in the list from then on, until it
  * is dropped, or a year after its last use.  TENANT_FULL: a mark takes a block
- * of the tenant's `limit`, and there is none.  With `wanted` nothing is made
- * once that is no longer `value`: it was dropped before this came to it.
+ * of the tenant's `limit`, and there is none.  With a `state` nothing is made
+ * once that is `dropped`: it was dropped before this came to it.
  */
 unsigned sandbox_store_mark(const sandbox_store_place_t *place,
-    uint64_t limit, const volatile unsigned long *wanted, unsigned long value,
-    sandbox_store_fault_t *fault);
+    uint64_t limit, const volatile unsigned long *state,
+    unsigned long dropped, sandbox_store_fault_t *fault);
 
 /*
  * Up to `limit` of them (at most SANDBOX_STORE_MAX_LIST), newest first, those
