@@ -232,9 +232,13 @@ def client_of(port):
         if not pid.isdigit():
             continue
         try:
-            for fd in os.listdir("/proc/%s/fd" % pid):
+            fds = os.listdir("/proc/%s/fd" % pid)
+        except OSError:
+            continue
+        for fd in fds:
+            try:
                 if os.readlink("/proc/%s/fd/%s" % (pid, fd)) in inodes:
                     out.add(int(pid))
-        except OSError:
-            pass
+            except OSError:
+                pass                    # closed meanwhile
     return out
