@@ -133,6 +133,9 @@ def run_slots():
             check(numbers["RUNNING"] <= max(4, len(slots) - 1)
                   and numbers["QUEUED"] <= 130,
                   "what one sandbox takes", numbers, slots)
+        # and all that were replaced do die, and give theirs back
+        wait_for(lambda: r.limits()["RUNNING"] <= 1, 120,
+                 "the end of all but one")
 
 
 if __name__ == "__main__":
