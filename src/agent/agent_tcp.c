@@ -21,6 +21,7 @@
 #define AGENT_TCP_BACKLOG  256
 #define AGENT_TCP_ROUND    64
 #define AGENT_TCP_UNKNOWN  256           /* have not shown the secret yet */
+#define AGENT_TCP_SILENT   1000          /* ms, then it makes room */
 
 
 static int agent_tcp_secret(const char *path);
@@ -228,6 +229,10 @@ agent_tcp_accept(agent_watch_t *watch, uint32_t events)
         on = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 
+        if (agent.connections >= AGENT_MAX_CONNECTIONS) {
+            agent_tcp_bound();
+        }
+
         c = agent_connection_new(fd, -1, 0, 0);
 
         if (c == NULL) {
@@ -245,7 +250,7 @@ agent_tcp_accept(agent_watch_t *watch, uint32_t events)
 /*
  * Anybody may connect, and then say nothing.  Who knows the secret shows it
  * at once, or when all that came with it are connected: the one that has said
- * nothing for longest goes.
+ * nothing for longest goes.  So it does where there is no place for others.
  */
 
 static void
@@ -269,7 +274,10 @@ agent_tcp_bound(void)
         }
     }
 
-    if (n > AGENT_TCP_UNKNOWN) {
+    if (n > AGENT_TCP_UNKNOWN
+        || (n && agent.connections >= AGENT_MAX_CONNECTIONS
+            && agent_now_us() - first->accepted >= AGENT_TCP_SILENT * 1000))
+    {
         agent_connection_close(first);
     }
 }
