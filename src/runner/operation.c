@@ -353,13 +353,14 @@ runner_operation_status(runner_conn_t *conn)
     sandbox_writer_t   w;
     runner_sandbox_t  *sandbox;
 
-    if (runner_operation_find(conn, &sandbox) == -1) {
-        return;
-    }
+    sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
 
     if (sandbox != NULL && sandbox->container != NULL) {
         runner_control_hear(sandbox->container);
-        sandbox = runner_sandbox_find(conn->runner, conn->preamble.session);
+    }
+
+    if (runner_operation_find(conn, &sandbox) == -1) {
+        return;
     }
 
     sandbox_writer_init(&w, b, sizeof(b));
