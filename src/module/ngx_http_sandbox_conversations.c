@@ -617,15 +617,29 @@ ngx_http_sandbox_mark_of(ngx_http_request_t *r, ngx_http_sandbox_ctx_t *ctx,
 }
 
 
-void
-ngx_http_sandbox_conversations_unmark(ngx_http_request_t *r,
-    ngx_http_sandbox_ctx_t *ctx)
+ngx_atomic_t *
+ngx_http_sandbox_conversations_state(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_atomic_uint_t *dropped)
 {
     ngx_atomic_t       *mark;
     ngx_atomic_uint_t   value;
 
     mark = ngx_http_sandbox_mark_of(r, ctx, &value);
-    *mark = ngx_http_sandbox_mark_dropped(value);
+    *dropped = ngx_http_sandbox_mark_dropped(value);
+
+    return mark;
+}
+
+
+void
+ngx_http_sandbox_conversations_unmark(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx)
+{
+    ngx_atomic_t       *mark;
+    ngx_atomic_uint_t   dropped;
+
+    mark = ngx_http_sandbox_conversations_state(r, ctx, &dropped);
+    *mark = dropped;
 }
 
 

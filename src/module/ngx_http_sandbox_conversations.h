@@ -41,6 +41,10 @@ void ngx_http_sandbox_conversations_mark(ngx_http_request_t *r,
 u_char *ngx_http_sandbox_render_sandbox(u_char *p,
     ngx_http_sandbox_result_t *result);
 
+/* What is `dropped` once it is: for a thread that is to write its mark. */
+ngx_atomic_t *ngx_http_sandbox_conversations_state(ngx_http_request_t *r,
+    ngx_http_sandbox_ctx_t *ctx, ngx_atomic_uint_t *dropped);
+
 /* It is being taken out of the store, or was: marks on their way end. */
 void ngx_http_sandbox_conversations_unmark(ngx_http_request_t *r,
     ngx_http_sandbox_ctx_t *ctx);

@@ -4,6 +4,7 @@
  * the session, and written when something of it changes; nobody waits for that.
  */
 
+#include "ngx_http_sandbox_conversations.h"
 #include "ngx_http_sandbox_dagger_start.h"
 #include "sandbox_store_engine.h"
 
@@ -17,6 +18,8 @@ typedef struct {
     sandbox_store_engine_t         engine;
     sandbox_store_fault_t          fault;
     ngx_pool_t                    *pool;
+    ngx_atomic_t                  *state;
+    ngx_atomic_uint_t              dropped;      /* there after a DELETE */
     uint64_t                       limit;        /* of the tenant's bytes */
 } ngx_http_sandbox_record_work_t;
 
@@ -161,6 +164,8 @@ ngx_http_sandbox_record_write(ngx_http_sandbox_session_t *s,
 
     work = task->ctx;
     work->pool = pool;
+    work->state = ngx_http_sandbox_conversations_state(s->request, ctx,
+                                                       &work->dropped);
     work->limit = slcf->quota.tenant_size;
     work->engine.instance = instance;
     work->engine.name_len = (unsigned) s->engine->name.len;
@@ -202,7 +207,8 @@ ngx_http_sandbox_record_thread(void *data, ngx_log_t *log)
     ngx_http_sandbox_record_work_t *work = data;
 
     (void) sandbox_store_engine_write(&work->place, &work->engine,
-                                      work->limit, &work->fault);
+                                      work->limit, work->state, work->dropped,
+                                      &work->fault);
 }
 
 

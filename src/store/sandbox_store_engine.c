@@ -69,6 +69,7 @@ sandbox_store_engine_read(const sandbox_store_place_t *place,
 unsigned
 sandbox_store_engine_write(const sandbox_store_place_t *place,
     const sandbox_store_engine_t *engine, uint64_t limit,
+    const volatile unsigned long *state, unsigned long dropped,
     sandbox_store_fault_t *fault)
 {
     int              fd;
@@ -79,7 +80,7 @@ sandbox_store_engine_write(const sandbox_store_place_t *place,
     struct stat      st;
     struct timespec  times[2];
 
-    status = sandbox_store_mark(place, limit, NULL, 0, fault);
+    status = sandbox_store_mark(place, limit, state, dropped, fault);
 
     if (status != SANDBOX_STORE_OK) {
         return status;
@@ -95,6 +96,10 @@ sandbox_store_engine_write(const sandbox_store_place_t *place,
     sandbox_store_path(path, place->conversation, SANDBOX_STORE_MARK);
 
     fd = open(path, O_WRONLY|O_CLOEXEC|O_NOFOLLOW);
+
+    if (fd == -1 && errno == ENOENT && state != NULL && *state == dropped) {
+        return sandbox_store_refused(fault, SANDBOX_STORE_OK, 0);
+    }
 
     if (fd == -1) {
         return sandbox_store_fault(fault, "open", path, errno);

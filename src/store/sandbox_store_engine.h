@@ -25,10 +25,11 @@ unsigned sandbox_store_engine_read(const sandbox_store_place_t *place,
 
 /*
  * The conversation has a mark from then on; see sandbox_store_mark() for the
- * limit.  Unsynced: what a power loss took is written again.
+ * limit, and for `state`.  Unsynced: what a power loss took is written again.
  */
 unsigned sandbox_store_engine_write(const sandbox_store_place_t *place,
     const sandbox_store_engine_t *engine, uint64_t limit,
+    const volatile unsigned long *state, unsigned long dropped,
     sandbox_store_fault_t *fault);
 
 

@@ -268,6 +268,7 @@ engine(void)
     uint64_t                before;
     struct stat             first, second;
     sandbox_store_engine_t  one, two;
+    volatile unsigned long  state;
 
     (void) sandbox_store_place(&place, root, "r", 1, tenant, user, "e", 1);
 
@@ -288,7 +289,7 @@ engine(void)
     one.name_len = SANDBOX_STORE_MAX_ENGINE;
     memset(one.name, 'n', sizeof(one.name));
 
-    is_number(sandbox_store_engine_write(&place, &one, 0, &fault),
+    is_number(sandbox_store_engine_write(&place, &one, 0, NULL, 0, &fault),
               SANDBOX_STORE_OK, "an engine is noted");
     is_number(sandbox_store_engine_read(&place, &two, &fault),
               SANDBOX_STORE_OK, "and read");
@@ -298,7 +299,7 @@ engine(void)
     one.name_len = 3;
     memset(one.name, 0, sizeof(one.name));
     memcpy(one.name, "e-2", 3);
-    (void) sandbox_store_engine_write(&place, &one, 0, &fault);
+    (void) sandbox_store_engine_write(&place, &one, 0, NULL, 0, &fault);
     (void) sandbox_store_engine_read(&place, &two, &fault);
     is_bytes(&two, sizeof(two), &one, sizeof(one), "another one likewise");
 
@@ -314,8 +315,29 @@ engine(void)
               SANDBOX_STORE_MISSING, "then it says nothing");
 
     (void) sandbox_store_place(&place, root, "r", 1, tenant, user, "new", 3);
-    is_number(sandbox_store_engine_write(&place, &one, before, &fault),
+    is_number(sandbox_store_engine_write(&place, &one, before, NULL, 0,
+                                         &fault),
               SANDBOX_STORE_TENANT_FULL, "nor without room for a mark");
+
+    /* it was dropped, before the mark or behind it */
+
+    state = 7;
+
+    is_number(sandbox_store_engine_write(&place, &one, UINT64_MAX, &state, 7,
+                                         &fault),
+              SANDBOX_STORE_OK, "nobody wants it any more");
+    is_number(sandbox_store_engine_read(&place, &two, &fault),
+              SANDBOX_STORE_MISSING, "so it is not noted");
+    is_number(usage(), before, "nor counted");
+
+    state = 8;
+
+    is_number(sandbox_store_engine_write(&place, &one, UINT64_MAX, &state, 7,
+                                         &fault),
+              SANDBOX_STORE_OK, "one that is wanted");
+    is_number(sandbox_store_engine_read(&place, &two, &fault),
+              SANDBOX_STORE_OK, "is noted");
+    is_number(sandbox_store_drop(&place, &fault), SANDBOX_STORE_OK, "dropped");
 }
 
 
