@@ -12,7 +12,7 @@
 #include "ngx_http_sandbox_known.h"
 
 
-#define NGX_HTTP_SANDBOX_ZONE_VERSION  6
+#define NGX_HTTP_SANDBOX_ZONE_VERSION  7
 
 
 /* what PING told of one runner, or why there was no answer */
