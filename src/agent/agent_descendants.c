@@ -97,19 +97,21 @@ agent_descendants_cpu(pid_t keeper)
 
     /*
      * One that its keeper has waited for meanwhile may have been counted
-     * neither here nor there: what is found then is too little.
+     * neither here nor there, what is found then is too little: the look that
+     * nothing came between counts, or else the one that found the most.
      */
 
     for (i = 0; i < AGENT_DESCENDANTS_LOOKS; i++) {
         buried = agent_descendants_buried(keeper);
         (void) agent_descendants_each(keeper, 0, &ticks);
 
-        if (ticks > most) {
+        if (agent_descendants_buried(keeper) == buried) {
             most = ticks;
+            break;
         }
 
-        if (agent_descendants_buried(keeper) == buried) {
-            break;
+        if (ticks > most) {
+            most = ticks;
         }
     }
 

@@ -184,7 +184,28 @@ runner_tell_sessions(runner_conn_t *conn, const uint8_t *head)
 }
 
 
-/* the bytes of it; none for what there is not, or is another tenant's */
+/* NULL for what there is not, or is another tenant's */
+
+static runner_sandbox_t *
+runner_tell_find(runner_conn_t *conn, const sandbox_field_t *asked)
+{
+    runner_sandbox_t  *sandbox;
+
+    sandbox = runner_sandbox_find(conn->runner, asked->data);
+
+    if (sandbox == NULL || sandbox->container == NULL
+        || memcmp(sandbox->tenant->digest, conn->preamble.tenant,
+                  SANDBOX_WIRE_TENANT_SIZE)
+           != 0)
+    {
+        return NULL;
+    }
+
+    return sandbox;
+}
+
+
+/* the bytes of it, or none */
 
 static size_t
 runner_tell_record(runner_conn_t *conn, const sandbox_field_t *asked,
@@ -194,18 +215,17 @@ runner_tell_record(runner_conn_t *conn, const sandbox_field_t *asked,
     sandbox_writer_t   w;
     runner_sandbox_t  *sandbox;
 
-    sandbox = runner_sandbox_find(conn->runner, asked->data);
+    sandbox = runner_tell_find(conn, asked);
 
-    if (sandbox != NULL && sandbox->container != NULL) {
-        runner_control_hear(sandbox->container);
-        sandbox = runner_sandbox_find(conn->runner, asked->data);
+    if (sandbox == NULL) {
+        return 0;
     }
 
-    if (sandbox == NULL || sandbox->container == NULL
-        || memcmp(sandbox->tenant->digest, conn->preamble.tenant,
-                  SANDBOX_WIRE_TENANT_SIZE)
-           != 0)
-    {
+    runner_control_hear(sandbox->container);
+
+    sandbox = runner_tell_find(conn, asked);
+
+    if (sandbox == NULL) {
         return 0;
     }
 
