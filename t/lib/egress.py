@@ -22,8 +22,8 @@ import wire
 
 # the world, as far as these tests go: of each process its own
 
-HOST = "127.%d.%d.%d" % (64 + (os.getpid() >> 16) % 16,
-                         os.getpid() >> 8 & 255, os.getpid() & 255 or 1)
+HOST = "127.%d.%d.%d" % (64 + os.getpid() // 62500 % 16,
+                         os.getpid() // 250 % 250, 1 + os.getpid() % 250)
 
 
 def policy_id(name):
